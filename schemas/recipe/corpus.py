@@ -1,0 +1,100 @@
+"""Recipe models of the corpus half: sources, quality, dedup, classify, decontaminate, mixture."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.recipe.base import Name, Share, Strict
+
+__all__ = [
+    "ClassifyConfig",
+    "DecontaminateConfig",
+    "DedupConfig",
+    "MixtureConfig",
+    "QualityConfig",
+    "SourceConfig",
+]
+
+
+class SourceConfig(Strict):
+    """Where documents come from.
+
+    kind jsonl reads .jsonl, .jsonl.gz and .jsonl.zst; parquet reads .parquet; python-environment reads the
+    running Python's standard library and installed packages and needs no path. `text`, `id`, `domain_field`,
+    `license_field`, `language_field` name the keys or columns to read; `domain` and `license` are used for
+    records that carry none. `limit_documents` reads only the first records (sorted paths, file order).
+    """
+
+    name: Name
+    kind: Literal["jsonl", "parquet", "python-environment"]
+    path: str | None = None
+    text: str = "text"
+    id: str | None = "id"
+    domain: str | None = None
+    domain_field: str | None = None
+    license: str | None = None
+    license_field: str | None = "license"
+    language_field: str | None = None
+    packages: list[str] | None = None
+    limit_documents: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _path_goes_with_kind(self) -> SourceConfig:
+        if self.kind == "python-environment" and self.path is not None:
+            raise ValueError("kind python-environment takes no path: remove 'path'")
+        if self.kind != "python-environment" and not self.path:
+            raise ValueError(f"kind {self.kind} needs 'path': a file, a folder or a pattern such as data/*.jsonl.zst")
+        if self.packages is not None and self.kind != "python-environment":
+            raise ValueError(f"'packages' goes with kind python-environment, not {self.kind}")
+        return self
+
+
+class QualityConfig(Strict):
+    """Which rule sets judge a document: gopher (prose), code, formula."""
+
+    rules: list[Literal["gopher", "code", "formula"]] = ["gopher", "code", "formula"]
+
+
+class DedupConfig(Strict):
+    """Exact and near duplicates. `threshold` is the Jaccard similarity of word shingles at which a pair is a duplicate."""
+
+    threshold: float = Field(default=0.8, gt=0, le=1)
+    shingle_words: int = Field(default=5, ge=1, le=50)
+    permutations: int = Field(default=128, ge=16, le=1024)
+    against: str | None = None
+
+
+class ClassifyConfig(Strict):
+    """`model: train` trains a fasttext classifier on the sources' domains in this run; else the path of a .bin."""
+
+    model: str = "train"
+    labels: list[Name] = ["math", "code", "science", "web"]
+
+
+class DecontaminateConfig(Strict):
+    """Benchmark files (jsonl or parquet) whose text must not be in the corpus, matched by n-grams of words."""
+
+    benchmarks: list[str] = []
+    shingle_words: int = Field(default=13, ge=3, le=50)
+
+
+class MixtureConfig(Strict):
+    """Target shares of tokens by domain. `max_epochs` caps how often a document may be repeated."""
+
+    method: Literal["target", "proportional"] = "target"
+    shares: dict[Name, Share] = {}
+    max_epochs: float = Field(default=4, gt=0, le=100)
+    budget_tokens: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> MixtureConfig:
+        if self.method == "target" and not self.shares:
+            raise ValueError("method target needs 'shares', for example {math: 0.5, code: 0.5}")
+        if self.method != "target" and self.shares:
+            raise ValueError(f"'shares' has no effect with method {self.method}: remove it")
+        total = sum(self.shares.values())
+        if self.shares and abs(total - 1) > 1e-6:
+            raise ValueError(f"the shares sum to {total:g}: they must sum to 1")
+        return self

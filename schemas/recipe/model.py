@@ -1,0 +1,76 @@
+"""The whole recipe: its parts, and the checks that need more than one of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.files import digest_of
+from schemas.recipe.base import Name, Strict
+from schemas.recipe.corpus import (
+    ClassifyConfig,
+    DecontaminateConfig,
+    DedupConfig,
+    MixtureConfig,
+    QualityConfig,
+    SourceConfig,
+)
+from schemas.recipe.training import CurriculumConfig, EvaluateConfig, ModelConfig, TokenizerConfig, TrainConfig
+from schemas.recipe.trajectories import TrajectoriesConfig
+
+__all__ = ["EngineConfig", "Recipe"]
+
+
+class EngineConfig(Strict):
+    """What moves the batches. `partitions` is the number of corpus files; results depend on it, not on `workers`."""
+
+    name: Literal["datatrove"] = "datatrove"
+    workers: int = Field(default=2, ge=1)
+    partitions: int = Field(default=8, ge=1, le=100_000)
+
+
+class Recipe(Strict):
+    """One run. `digest()` names its outputs: engine name and workers are left out, for they change no byte."""
+
+    name: Name
+    seed: int = Field(ge=0, lt=2**63)
+    on_error: Literal["skip", "fail"] = "skip"
+    engine: EngineConfig = EngineConfig()
+    sources: list[SourceConfig] = Field(min_length=1)
+    quality: QualityConfig = QualityConfig()
+    dedup: DedupConfig = DedupConfig()
+    classify: ClassifyConfig = ClassifyConfig()
+    decontaminate: DecontaminateConfig = DecontaminateConfig()
+    mixture: MixtureConfig
+    trajectories: TrajectoriesConfig = TrajectoriesConfig()
+    tokenizer: TokenizerConfig
+    curriculum: CurriculumConfig
+    model: ModelConfig
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Recipe:
+        names = [source.name for source in self.sources]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(f"two sources are named {doubled[0]!r}: names must differ")
+        unknown = sorted(set(self.mixture.shares) - set(self.classify.labels))
+        if unknown:
+            raise ValueError(
+                f"mixture.shares names {unknown[0]!r}, which is not in classify.labels {self.classify.labels}"
+            )
+        longest = max([s.context_tokens for s in [*self.curriculum.pretrain, *self.curriculum.sft]], default=0)
+        if longest > self.model.max_position_embeddings:
+            raise ValueError(
+                f"a stage has context_tokens {longest}, above model.max_position_embeddings "
+                f"{self.model.max_position_embeddings}"
+            )
+        return self
+
+    def digest(self) -> str:
+        """SHA-256 of everything that can change an output byte."""
+        content = self.model_dump(mode="json")
+        content["engine"] = {"partitions": self.engine.partitions}
+        return digest_of(content)

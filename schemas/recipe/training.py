@@ -1,0 +1,151 @@
+"""Recipe models of the training half: tokenizer, curriculum, model, training, evaluation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.recipe.base import Name, Share, Strict
+
+__all__ = [
+    "CurriculumConfig",
+    "EvaluateConfig",
+    "ModelConfig",
+    "PretrainStage",
+    "SftStage",
+    "TokenizerConfig",
+    "TokenizerTrainConfig",
+    "TrainConfig",
+]
+
+
+class TokenizerTrainConfig(Strict):
+    """Byte-level BPE trained on the run's own mixture; `sample_bytes` bounds the text it is trained on."""
+
+    vocab_size: int = Field(default=8192, ge=300, le=1_000_000)
+    sample_bytes: int = Field(default=20_000_000, ge=10_000)
+
+
+class TokenizerConfig(Strict):
+    """Either `train` (ours, from this corpus) or `path` (a folder with tokenizer.json)."""
+
+    train: TokenizerTrainConfig | None = None
+    path: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> TokenizerConfig:
+        if (self.train is None) == (self.path is None):
+            raise ValueError("give exactly one of 'train' and 'path'")
+        return self
+
+
+class PretrainStage(Strict):
+    """Rows of `context_tokens` from the reweighted corpus, `budget_tokens` in all."""
+
+    context_tokens: int = Field(ge=16, le=16_777_216)
+    budget_tokens: int = Field(ge=1)
+
+
+class SftStage(Strict):
+    """One stage of the trajectory curriculum.
+
+    `trained_tokens` is the budget after loss masking; `shares` are of trained tokens by kind of family.
+    """
+
+    context_tokens: int = Field(ge=64, le=16_777_216)
+    trained_tokens: int = Field(ge=1)
+    shares: dict[Literal["reasoning", "general", "agentic"], Share] = {}
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> SftStage:
+        total = sum(self.shares.values())
+        if self.shares and abs(total - 1) > 1e-6:
+            raise ValueError(f"the shares sum to {total:g}: they must sum to 1")
+        return self
+
+
+class CurriculumConfig(Strict):
+    """Pretraining rows, then SFT stages of rising context. `rows_per_file` is the size of a shard file."""
+
+    pretrain: list[PretrainStage] = []
+    sft: list[SftStage] = []
+    rows_per_file: int = Field(default=256, ge=1)
+
+    @model_validator(mode="after")
+    def _contexts_rise(self) -> CurriculumConfig:
+        contexts = [stage.context_tokens for stage in self.sft]
+        if contexts != sorted(contexts):
+            raise ValueError(f"sft context_tokens {contexts} must not fall from stage to stage")
+        return self
+
+
+class ModelConfig(Strict):
+    """The looped transformer; names as in the public `nanbeige` config. `head_dim` null means hidden/heads."""
+
+    hidden_size: int = Field(ge=8)
+    num_hidden_layers: int = Field(ge=1)
+    num_loops: int = Field(default=2, ge=1, le=64)
+    num_attention_heads: int = Field(ge=1)
+    num_key_value_heads: int = Field(ge=1)
+    head_dim: int | None = Field(default=None, ge=2)
+    intermediate_size: int = Field(ge=8)
+    rope_theta: float = Field(default=10_000.0, gt=0)
+    rms_norm_eps: float = Field(default=1e-5, gt=0)
+    max_position_embeddings: int = Field(default=262_144, ge=16)
+    tie_word_embeddings: bool = True
+    skip_loop_final_norm: bool = False
+    initializer_range: float = Field(default=0.02, gt=0)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ModelConfig:
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads {self.num_attention_heads} must be a multiple of "
+                f"num_key_value_heads {self.num_key_value_heads}"
+            )
+        if self.head_dim is None and self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be a multiple of num_attention_heads "
+                f"{self.num_attention_heads}, or set head_dim"
+            )
+        if (self.head_dim or self.hidden_size // self.num_attention_heads) % 2:
+            raise ValueError("head_dim must be even (rotary embedding turns pairs)")
+        return self
+
+
+class TrainConfig(Strict):
+    """How the model is trained.
+
+    `tokens_per_step` is the size of an optimizer step in row tokens (whole rows, at least one);
+    `group_tokens` bounds what is in memory at once: a row is processed in groups of whole segments;
+    `max_segment_tokens` leaves longer segments out (counted and printed), null leaves out nothing.
+    """
+
+    precision: Literal["fp32", "bf16"] = "bf16"
+    learning_rate: float = Field(default=3e-3, gt=0)
+    sft_learning_rate: float | None = Field(default=None, gt=0)
+    weight_decay: float = Field(default=0.1, ge=0)
+    warmup_steps: int = Field(default=20, ge=0)
+    decay_share: Share = 0.2
+    clip_norm: float = Field(default=1.0, gt=0)
+    tokens_per_step: int = Field(default=16_384, ge=1)
+    group_tokens: int = Field(default=8_192, ge=1)
+    max_segment_tokens: int | None = Field(default=None, ge=2)
+    loss: Literal["token-mean", "sample-mean"] = "token-mean"
+    checkpoint_every: int = Field(default=50, ge=1)
+    keep_checkpoints: int = Field(default=2, ge=1)
+    activation_checkpointing: bool = False
+    threads: int | None = Field(default=None, ge=1)
+
+
+class EvaluateConfig(Strict):
+    """`heldout_share` of the documents (at least `heldout_documents` a domain) is never trained on; `tasks` are agent tasks."""
+
+    heldout_share: float = Field(default=0.01, gt=0, lt=0.5)
+    heldout_documents: int = Field(default=4, ge=1)
+    tasks: int = Field(default=4, ge=0)
+    family: Name = "repair"
+    difficulty: tuple[float, float] = (1, 2)
+    max_steps: int = Field(default=6, ge=1)
+    max_new_tokens: int = Field(default=192, ge=1)

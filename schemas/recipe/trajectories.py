@@ -1,0 +1,46 @@
+"""Recipe models of the trajectory half: synthesized tasks and recorded runs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.recipe.base import Name, Share, Strict
+
+__all__ = ["RecordedConfig", "SynthesizedConfig", "TrajectoriesConfig"]
+
+
+class SynthesizedConfig(Strict):
+    """`n` tasks of one family with difficulties spread evenly over the closed range `difficulty` (1 easy to 10 hard).
+
+    `mistake_rate` is the share of the scripted teacher's steps at which it errs.
+    """
+
+    family: Name
+    n: int = Field(ge=1)
+    teacher: Literal["scripted"] = "scripted"
+    mistake_rate: Share = 0.3
+    difficulty: tuple[float, float] = (1, 10)
+
+    @model_validator(mode="after")
+    def _range_is_ordered(self) -> SynthesizedConfig:
+        low, high = self.difficulty
+        if not 1 <= low <= high <= 10:
+            raise ValueError(f"difficulty [{low:g}, {high:g}] must be an ordered range within [1, 10]")
+        return self
+
+
+class RecordedConfig(Strict):
+    """Recorded agent runs: files or a pattern, and their format (auto finds it by content)."""
+
+    path: str
+    format: str = "auto"
+
+
+class TrajectoriesConfig(Strict):
+    """Where trajectories come from and which policy decides what is trained."""
+
+    synthesized: list[SynthesizedConfig] = []
+    recorded: list[RecordedConfig] = []
+    policy: Name = "nanbeige"
