@@ -83,7 +83,7 @@ TRAJECTORY_SCHEMA = pa.schema(
 
 @dataclass(slots=True)
 class ToolCall:
-    """One call: `arguments` is the JSON text as the model wrote it (it may be invalid JSON: that is a mistake to mask)."""
+    """One call: `arguments` is the JSON text as the model wrote it (it may be invalid JSON: a mistake to mask)."""
 
     id: str
     name: str

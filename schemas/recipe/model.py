@@ -61,7 +61,10 @@ class Recipe(Strict):
             raise ValueError(
                 f"mixture.shares names {unknown[0]!r}, which is not in classify.labels {self.classify.labels}"
             )
-        longest = max([s.context_tokens for s in [*self.curriculum.pretrain, *self.curriculum.sft]], default=0)
+        contexts = [s.context_tokens for s in self.curriculum.pretrain] + [
+            s.context_tokens for s in self.curriculum.sft
+        ]
+        longest = max(contexts, default=0)
         if longest > self.model.max_position_embeddings:
             raise ValueError(
                 f"a stage has context_tokens {longest}, above model.max_position_embeddings "
