@@ -57,7 +57,9 @@ def document_id(text: str, source: str) -> str:
 
     Two equal texts of one source share an id; `origin` tells the rows apart.
     """
-    payload = source.encode("utf-8", "surrogatepass") + b"\0" + normalise_text(text).encode("utf-8", "surrogatepass")
+    name = source.encode("utf-8", "surrogatepass")
+    text_bytes = normalise_text(text).encode("utf-8", "surrogatepass")
+    payload = b"%d:" % len(name) + name + text_bytes
     return xxhash.xxh3_128_hexdigest(payload)
 
 

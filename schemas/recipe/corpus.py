@@ -58,7 +58,10 @@ class QualityConfig(Strict):
 
 
 class DedupConfig(Strict):
-    """Exact and near duplicates. `threshold` is the Jaccard similarity of word shingles at which a pair is a duplicate."""
+    """Exact and near duplicates.
+
+    `threshold` is the Jaccard similarity of word shingles from which on a pair counts as duplicate.
+    """
 
     threshold: float = Field(default=0.8, gt=0, le=1)
     shingle_words: int = Field(default=5, ge=1, le=50)

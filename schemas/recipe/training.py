@@ -140,7 +140,11 @@ class TrainConfig(Strict):
 
 
 class EvaluateConfig(Strict):
-    """`heldout_share` of the documents (at least `heldout_documents` a domain) is never trained on; `tasks` are agent tasks."""
+    """What the trained model is measured on.
+
+    `heldout_share` of the documents (at least `heldout_documents` a domain) is never trained on; `tasks` is the
+    number of held-out agent tasks of `family`, with difficulties spread over `difficulty`.
+    """
 
     heldout_share: float = Field(default=0.01, gt=0, lt=0.5)
     heldout_documents: int = Field(default=4, ge=1)
