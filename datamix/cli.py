@@ -1,5 +1,158 @@
-"""The `datamix` command (grown by the command modules)."""
+"""The `datamix` command: a table of subcommands, each imported only when it runs.
+
+Guarantees: `datamix --help` imports no subcommand (hence no torch, Beam, datatrove or Ray); a deliberate error is one
+message on stderr with exit code 1 (the work failed) or 2 (wrong usage); output never stops on a character that the
+terminal's code page lacks. A new command is one module in datamix/commands with a `command` attribute and one row here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+import click
+
+from schemas.errors import DatamixError
+
+__all__ = ["COMMANDS", "cli", "main"]
+
+# name: (module, help line). The help line is the first line of the command's docstring (a test keeps them equal).
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("datamix.commands.run", "Run a recipe: raw text and tasks to shards and a trained model."),
+    "demo": ("datamix.commands.demo", "Run the whole job on real text found on this machine, in minutes."),
+    "plan": ("datamix.commands.plan", "Say what a recipe asks for before anything is run."),
+    "stats": ("datamix.commands.stats", "Print tokens, documents, shares, drops and stages of a run."),
+    "show": ("datamix.commands.show", "Print a shard row or a trajectory with what is trained in colour."),
+    "explain": ("datamix.commands.explain", "Say where one token of a shard came from."),
+    "check": ("datamix.commands.check", "Verify a run, shard or trajectory file; exit 1 if anything is off."),
+    "report": ("datamix.commands.report", "Write one self-contained HTML page about a run."),
+}
+
+INTERRUPTED = 130  # 128 + SIGINT, what shells expect
 
 
-def main() -> None:
-    raise SystemExit(2)
+class _LazyGroup(click.Group):
+    """A group that knows its commands' names and help lines, and imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table: the order in which a newcomer meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module; None for a name that is not in the table."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{COMMANDS[cmd_name][0]}.command is {type(command).__name__}, not a click command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but an unknown name is answered with the nearest known one on every click version."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+            hint = f"Did you mean '{near[0]}'?" if near else f"Commands: {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command '{name}'. {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from datamix import __version__
+
+        click.echo(f"datamix {__version__}")
+        ctx.exit(0)
+
+
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="Exit codes: 0 done, 1 the work failed or a check found faults, 2 wrong usage.",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+@click.option("--debug", is_flag=True, help="Show the trace of an error (also DATAMIX_DEBUG=1).")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """From a raw corpus and agent trajectories to curriculum shards, and a looped transformer trained from them."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and leave the process with its exit code. `argv` is without the program's name."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = os.environ.get("DATAMIX_DEBUG", "") not in ("", "0")
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--debug" in own:  # accepted before and after the subcommand
+        arguments.remove("--debug")
+        debug = True
+    _make_streams_tolerant()
+    sys.exit(_exit_code(arguments, debug=debug))
+
+
+def _exit_code(arguments: list[str], *, debug: bool) -> int:
+    """Run the command; every way it can end becomes an exit code and at most one message."""
+    try:
+        code = cli.main(args=arguments, prog_name="datamix", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("datamix: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        return 1
+    except DatamixError as error:
+        _trace(debug)
+        click.echo(f"datamix: {error}", err=True)
+        return error.exit_code
+    except OSError as error:
+        _trace(debug)
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"datamix: {place}{error.strerror or error}", err=True)
+        return 1
+    except Exception as error:
+        _trace(debug)
+        hint = "" if debug else " Run again with --debug to see the trace."
+        click.echo(f"datamix: unexpected {type(error).__name__}: {error}\nThis is a defect of datamix.{hint}", err=True)
+        return 1
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+
+
+def _make_streams_tolerant() -> None:
+    """A character that the output's code page lacks is escaped instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _drop_stdout() -> None:
+    """The reader went away (`datamix stats … | head`): send the rest nowhere, so that exit stays quiet."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,112 @@
+"""What a run reads from outside its folder, as a digest: a changed input file means that the steps after it run again.
+
+The digest depends on paths and bytes, never on modification times. Files are hashed once per content: the result is
+remembered in RUN/inputs.json under (size, modification time), which only decides whether to hash again.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import InputError
+from schemas.files import canonical_json, read_json, sha256_file, write_json
+from schemas.progress import Progress
+from schemas.recipe import Recipe
+
+__all__ = ["InputDigests", "expand_path", "step_inputs"]
+
+CACHE_NAME = "inputs.json"
+_PATTERN_CHARACTERS = "*?["
+
+
+def expand_path(pattern: str) -> list[Path]:
+    """The files that a file, folder or pattern (`data/**/*.jsonl`) of a recipe names, sorted by path.
+
+    Hidden files are left out of folders and patterns. Raises InputError when nothing matches.
+    """
+    path = Path(pattern).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [p for p in path.rglob("*") if p.is_file()]
+    elif any(character in pattern for character in _PATTERN_CHARACTERS):
+        anchor = Path(path.anchor) if path.is_absolute() else Path()
+        found = [p for p in anchor.glob(str(path.relative_to(anchor))) if p.is_file()]
+    else:
+        raise InputError("no such file or folder", path=pattern, todo="Mend the path in the recipe, or with --set")
+    found = [p for p in found if not p.name.startswith(".")]
+    if not found:
+        raise InputError("no file matches", path=pattern, todo="Mend the path in the recipe, or with --set")
+    return sorted(found)
+
+
+def step_inputs(step: str, recipe: Recipe) -> list[str]:
+    """Paths outside the run that `step` reads, as the recipe gives them."""
+    if step == "read":
+        return [source.path for source in recipe.sources if source.path is not None]
+    if step == "dedup":
+        return [] if recipe.dedup.against is None else [recipe.dedup.against]
+    if step == "classify":
+        return [] if recipe.classify.model == "train" else [recipe.classify.model]
+    if step == "decontaminate":
+        return list(recipe.decontaminate.benchmarks)
+    if step == "synthesize":
+        return [recorded.path for recorded in recipe.trajectories.recorded]
+    if step == "tokenizer":
+        return [] if recipe.tokenizer.path is None else [recipe.tokenizer.path]
+    return []
+
+
+class InputDigests:
+    """SHA-256 of input files, remembered between invocations of one run."""
+
+    def __init__(self, run: Path, progress: Progress) -> None:
+        self._cache_file = run / CACHE_NAME
+        self._progress = progress
+        self._cache = self._load()
+
+    def _load(self) -> dict[str, list[Any]]:
+        try:
+            loaded = read_json(self._cache_file)
+        except (FileNotFoundError, ValueError):  # a cache: absent or damaged means hash again
+            return {}
+        return loaded if isinstance(loaded, dict) else {}
+
+    def listing(self, step: str, recipe: Recipe) -> list[Any]:
+        """A JSON-able description of everything that `step` reads from outside: it enters the step's key.
+
+        Raises InputError for a path that names no file. Cost: one read of each new or changed file.
+        """
+        described: list[Any] = []
+        for pattern in step_inputs(step, recipe):
+            files = expand_path(pattern)
+            with self._progress.task(f"{step}: looking at {pattern}", len(files)) as advance:
+                for file in files:
+                    described.append([file.as_posix(), *self._file(file)])
+                    advance(1)
+        if step == "read" and any(source.kind == "python-environment" for source in recipe.sources):
+            described.append(_environment())
+        self._save()
+        return described
+
+    def _file(self, file: Path) -> tuple[int, str]:
+        state = file.stat()
+        known = self._cache.get(file.as_posix())
+        if known and known[:2] == [state.st_size, state.st_mtime_ns]:
+            return state.st_size, str(known[2])
+        digest = sha256_file(file)
+        self._cache[file.as_posix()] = [state.st_size, state.st_mtime_ns, digest]
+        return state.st_size, digest
+
+    def _save(self) -> None:
+        if self._cache and canonical_json(self._load()) != canonical_json(self._cache):
+            write_json(self._cache_file, self._cache)
+
+
+def _environment() -> list[Any]:
+    """The Python and the installed packages: what a python-environment source reads from."""
+    packages = {(d.metadata["Name"] or "").lower(): d.version for d in metadata.distributions()}
+    return ["python-environment", sys.version, sorted(packages.items())]
