@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +61,10 @@ def remove_temporaries(folder: str | os.PathLike[str]) -> int:
     """Delete what killed processes left under `folder`; returns how many files went."""
     leftovers = sorted(Path(folder).rglob(f"{TEMPORARY_PREFIX}*"))
     for leftover in leftovers:
-        leftover.unlink(missing_ok=True)
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
     return len(leftovers)
 
 

@@ -1,0 +1,41 @@
+"""`python -m trainer RECIPE --run RUN`: train one run, alone or under torchrun."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from schemas.errors import DatamixError
+from schemas.progress import Quiet
+from schemas.recipe import load_recipe
+
+
+class _Lines(Quiet):
+    """Plain lines on standard error, no bars."""
+
+    def say(self, line: str) -> None:
+        """Print the line."""
+        click.echo(line, err=True)
+
+
+@click.command()
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option("--run", required=True, type=click.Path(path_type=Path), help="Run folder with shards/ in it.")
+@click.option("--phase", type=click.Choice(["pretrain", "sft", "all"]), default="all", show_default=True)
+@click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Change a field of the recipe.")
+def main(recipe: Path, run: Path, phase: str, overrides: tuple[str, ...]) -> None:
+    """Train the looped transformer of RECIPE from the shards of a run; continues where it was stopped."""
+    from trainer.train import train
+
+    try:
+        summary = train(load_recipe(recipe, overrides), run, _Lines(), phase)
+    except DatamixError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    click.echo(f"{summary.steps} steps, {summary.parameters:,} parameters: {summary.checkpoint}")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m trainer")

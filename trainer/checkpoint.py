@@ -1,0 +1,236 @@
+"""Checkpoints: folders that are whole or absent, without pickle, that other readers of `nanbeige` models open.
+
+    step-N/  model.safetensors   weights in float32, names as in trainer.model
+             config.json         model_type nanbeige
+             optimizer.safetensors, state.json     what a resume needs
+             tokenizer.json, …   copied from the run
+
+`pretrain` and `final` hold the same without the optimizer. A folder is written under a temporary name, every file
+fsynced, and renamed, so a crash leaves either all of it or nothing that counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from schemas.errors import CheckError, DatamixError, InputError
+from schemas.files import TEMPORARY_PREFIX, read_json, sha256_file, write_json
+from trainer.config import LoopedConfig, read_config
+from trainer.model import LoopedTransformer
+from trainer.optimizer import load_optimizer_state, optimizer_tensors
+
+__all__ = [
+    "CheckpointState",
+    "latest_checkpoint",
+    "load_model",
+    "prune_checkpoints",
+    "publish_checkpoint",
+    "read_state",
+    "restore",
+    "save_checkpoint",
+    "step_folder",
+]
+
+_VERSION = "1"
+_STEP = re.compile(r"step-(\d+)")
+_WEIGHTS, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+
+
+@dataclass(slots=True)
+class CheckpointState:
+    """What a resume needs beside tensors.
+
+    `step` optimizer steps are done; `key` names the recipe and shards they were done with; `loader` is the loader's
+    state; `metrics_bytes` is the length of metrics.jsonl then; `files` maps tensor files to their SHA-256.
+    """
+
+    step: int
+    phase: str
+    key: str
+    loader: dict[str, Any]
+    metrics_bytes: int
+    files: dict[str, str] = field(default_factory=dict)
+    version: str = _VERSION
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """Where the checkpoint after `step` steps lies."""
+    return folder / f"step-{step}"
+
+
+def _steps(folder: Path) -> list[tuple[int, Path]]:
+    found = [(_STEP.fullmatch(path.name), path) for path in (folder.iterdir() if folder.is_dir() else ())]
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The step-N folder with the highest N, or None."""
+    steps = _steps(folder)
+    return steps[-1][1] if steps else None
+
+
+def prune_checkpoints(folder: Path, keep: int) -> None:
+    """Delete all step-N folders but the last `keep`."""
+    for _, path in _steps(folder)[:-keep]:
+        doomed = path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
+        path.rename(doomed)  # a crash inside rmtree must not leave half a step-N
+        shutil.rmtree(doomed)
+
+
+def save_checkpoint(
+    target: Path,
+    model: LoopedTransformer,
+    optimizer: torch.optim.Optimizer,
+    state: CheckpointState,
+    tokenizer: Path | None = None,
+) -> None:
+    """Write `target` atomically; `tokenizer` is a folder whose files are copied into it.
+
+    Raises DatamixError when the disk refuses (full, read-only): nothing half-written is left.
+    """
+    with _whole_folder(target) as folder:
+        _save_tensors({name: t.detach().cpu() for name, t in model.state_dict().items()}, folder / _WEIGHTS)
+        _save_tensors(optimizer_tensors(model, optimizer), folder / _OPTIMIZER)
+        state.files = {name: sha256_file(folder / name) for name in (_WEIGHTS, _OPTIMIZER)}
+        write_json(folder / "config.json", model.config.to_json())
+        for source in sorted(tokenizer.iterdir()) if tokenizer and tokenizer.is_dir() else []:
+            if source.is_file() and not source.name.startswith("."):
+                shutil.copyfile(source, folder / source.name)
+        write_json(folder / _STATE, asdict(state))
+
+
+def publish_checkpoint(source: Path, target: Path) -> None:
+    """Make `target` the same model as checkpoint `source`, without its optimizer, by hard links where they exist."""
+    state = read_state(source)
+    state.files.pop(_OPTIMIZER, None)
+    with _whole_folder(target) as folder:
+        for path in sorted(source.iterdir()):
+            if path.name in (_OPTIMIZER, _STATE):
+                continue
+            try:
+                os.link(path, folder / path.name)
+            except OSError:
+                shutil.copyfile(path, folder / path.name)
+        write_json(folder / _STATE, asdict(state))
+
+
+def read_state(folder: Path) -> CheckpointState:
+    """Read `folder/state.json`. Raises CheckError when it is missing, broken or of a newer version."""
+    path = folder / _STATE
+    try:
+        raw = read_json(path)
+        if int(raw["version"]) > int(_VERSION):
+            raise CheckError(f"{path}: version {raw['version']} is newer than {_VERSION}. Update datamix")
+        return CheckpointState(**raw)
+    except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
+        raise CheckError(f"{path}: not the state of a checkpoint ({error}). Delete the folder {folder}") from None
+
+
+def restore(folder: Path, model: LoopedTransformer, optimizer: torch.optim.Optimizer) -> CheckpointState:
+    """Load weights and optimizer of `folder` into `model` and `optimizer`, bit for bit.
+
+    Raises CheckError that names a file which is missing or changed, InputError for a foreign model.
+    """
+    state = read_state(folder)
+    for name, digest in state.files.items():
+        path = folder / name
+        if not path.is_file() or sha256_file(path) != digest:
+            raise CheckError(f"{path}: missing or changed since it was saved. Delete the folder {folder}")
+    _load_weights(folder, model)
+    if _OPTIMIZER in state.files:
+        load_optimizer_state(model, optimizer, load_file(folder / _OPTIMIZER))
+    return state
+
+
+def load_model(folder: str | Path) -> LoopedTransformer:
+    """The model of a checkpoint folder (ours, or any `nanbeige` one with float32, bfloat16 or float16 weights).
+
+    Weights become float32. Raises InputError naming the file, field or tensor that is missing or wrong.
+    """
+    config = read_config(folder)
+    model = _empty_model(config)
+    _load_weights(Path(folder), model)
+    return model.eval()
+
+
+def _empty_model(config: LoopedConfig) -> LoopedTransformer:
+    with torch.device("meta"):
+        model = LoopedTransformer(config)
+    return model.to_empty(device="cpu")
+
+
+def _load_weights(folder: Path, model: nn.Module) -> None:
+    path = folder / _WEIGHTS
+    try:
+        tensors = load_file(path)
+    except FileNotFoundError:
+        raise InputError("no such file", path=str(path), todo="Give the folder of a checkpoint") from None
+    except SafetensorError as error:
+        raise InputError(f"not a safetensors file ({error})", path=str(path), todo="Restore the checkpoint") from None
+    _check_tensors(path, tensors, model.state_dict())
+    model.load_state_dict({name: tensor.to(torch.float32) for name, tensor in tensors.items()})
+
+
+def _check_tensors(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in found or name not in wanted:
+            problem = "missing" if name not in found else "unknown here"
+            raise InputError(f"tensor {problem}", path=str(path), field=name, todo="It must fit config.json")
+        if found[name].shape != wanted[name].shape:
+            raise InputError(
+                f"shape {list(found[name].shape)}, config.json gives {list(wanted[name].shape)}",
+                path=str(path),
+                field=name,
+                todo="It must fit config.json",
+            )
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+
+
+@contextmanager
+def _whole_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `target` (replacing it) when the block ends well."""
+    temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{target.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for path in [*sorted(temporary.iterdir()), temporary]:
+            _fsync(path)
+        if target.exists():
+            old = target.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-old-{target.name}")
+            target.rename(old)
+            temporary.rename(target)
+            shutil.rmtree(old)
+        else:
+            temporary.rename(target)
+        _fsync(target.parent)
+    except (OSError, SafetensorError) as error:
+        raise DatamixError(
+            f"{target}: the checkpoint could not be saved ({error}). Mend that and run again: "
+            "training goes on from the last whole checkpoint"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

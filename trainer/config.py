@@ -1,0 +1,94 @@
+"""The model's shape: from a recipe, to and from `config.json` with the field names of public `nanbeige` checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import InputError
+from schemas.files import read_json
+from schemas.recipe import ModelConfig
+
+__all__ = ["LoopedConfig", "read_config"]
+
+# Fields that other readers of config.json want and that have one value here.
+_FIXED: dict[str, Any] = {
+    "architectures": ["NanbeigeForCausalLM"],
+    "model_type": "nanbeige",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "hidden_act": "silu",
+    "rope_scaling": None,
+    "use_cache": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoopedConfig:
+    """Shape of a looped transformer. `num_hidden_layers` counts physical layers; each runs `num_loops` times."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_loops: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    rope_theta: float
+    rms_norm_eps: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    skip_loop_final_norm: bool
+    initializer_range: float
+
+    @classmethod
+    def from_recipe(cls, model: ModelConfig, vocab_size: int) -> LoopedConfig:
+        """The recipe's `model` part with the vocabulary of the shards; `head_dim` null becomes hidden/heads."""
+        values = model.model_dump()
+        values["head_dim"] = model.head_dim or model.hidden_size // model.num_attention_heads
+        return cls(vocab_size=vocab_size, **values)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `config.json` of a checkpoint holds."""
+        return {**_FIXED, **asdict(self), "torch_dtype": "float32"}
+
+    @property
+    def cache_slots(self) -> int:
+        """Key/value caches of one sequence: one for each layer of each pass."""
+        return self.num_loops * self.num_hidden_layers
+
+
+def read_config(folder: str | Path) -> LoopedConfig:
+    """Read `folder/config.json`.
+
+    Every field must be there: a missing `num_loops` would silently mean a model of half the depth elsewhere
+    (llama.cpp takes it for 1). Raises InputError naming the field.
+    """
+    path = Path(folder) / "config.json"
+    try:
+        raw = read_json(path)
+    except FileNotFoundError:
+        raise InputError("no such file", path=str(path), todo="Give the folder of a checkpoint") from None
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})", path=str(path), todo="Restore the checkpoint") from None
+    kind = raw.get("model_type") if isinstance(raw, dict) else None
+    if kind != "nanbeige":
+        raise InputError(
+            f"received {kind!r}, only 'nanbeige' is known",
+            path=str(path),
+            field="model_type",
+            todo="Give our checkpoint",
+        )
+    values = {}
+    for item in fields(LoopedConfig):
+        if item.name not in raw:
+            raise InputError("missing", path=str(path), field=item.name, todo="Write the field into config.json")
+        values[item.name] = raw[item.name]
+    for name, allowed in _FIXED.items():
+        if name in ("attention_bias", "mlp_bias", "rope_scaling") and raw.get(name) not in (None, allowed):
+            raise InputError(
+                f"received {raw[name]!r}, this model has {allowed!r}", path=str(path), field=name, todo="Not supported"
+            )
+    return LoopedConfig(**values)

@@ -1,0 +1,102 @@
+"""What training writes about itself: metrics.jsonl (the same bytes for the same run), timing.jsonl, TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import CheckError
+
+__all__ = ["MetricsLog", "read_metrics", "stage_totals"]
+
+_SUMS = (
+    "rows",
+    "segments",
+    "tokens",
+    "trained_tokens",
+    "rows_without_target",
+    "left_out_segments",
+    "left_out_tokens",
+    "left_out_trained_tokens",
+)
+
+
+class MetricsLog:
+    """Appends one JSON line a step to `folder`/metrics.jsonl and the time it took to timing.jsonl.
+
+    Opened with `keep_bytes`, the length that the checkpoint of a resume recorded: later lines are cut away.
+    TensorBoard files go to `folder`/tensorboard where the tensorboard package is installed.
+    """
+
+    def __init__(self, folder: Path, keep_bytes: int, first_step: int) -> None:
+        """Raises CheckError when metrics.jsonl is shorter than `keep_bytes`: it is not the file of that checkpoint."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "metrics.jsonl"
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < keep_bytes:
+            raise CheckError(
+                f"{self.path}: {size} bytes, the checkpoint was saved at {keep_bytes}. "
+                f"Restore the file or delete {folder} to train from the start"
+            )
+        self._file = open(self.path, "ab")  # noqa: SIM115  (lives as long as the training)
+        self._file.truncate(keep_bytes)
+        self._timing = open(folder / "timing.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+        self._board = _tensorboard(folder / "tensorboard", first_step)
+
+    def write(self, line: dict[str, Any], seconds: float) -> None:
+        """Append the line of one step; `seconds` is its wall time."""
+        self._file.write(json.dumps(line).encode("utf-8") + b"\n")
+        speed = line["tokens"] / seconds if seconds > 0 else None
+        self._timing.write(json.dumps({"step": line["step"], "seconds": seconds, "tokens_per_second": speed}) + "\n")
+        if self._board is not None:
+            for name in ("loss", "grad_norm", "learning_rate", "trained_tokens"):
+                if line[name] is not None:
+                    self._board.add_scalar(f"{line['phase']}/{name}", line[name], line["step"])
+
+    def sync(self) -> int:
+        """Make every line durable; returns the length of metrics.jsonl."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._timing.flush()
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Flush and close everything."""
+        self._file.close()
+        self._timing.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _tensorboard(folder: Path, first_step: int) -> Any:
+    """A SummaryWriter that forgets steps from `first_step` on, or None when tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=first_step)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All lines of metrics.jsonl, in step order."""
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def stage_totals(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One dict for each stage, in training order: sums over its steps, first and last loss, steps without a target."""
+    stages: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        fresh = {"stage": line["stage"], "phase": line["phase"], "steps": 0, "steps_without_target": 0}
+        totals = stages.setdefault(line["stage"], {**fresh, **dict.fromkeys(_SUMS, 0)})
+        totals["steps"] += 1
+        for name in _SUMS:
+            totals[name] += line[name]
+        if line["loss"] is None:
+            totals["steps_without_target"] += 1
+        else:
+            totals.setdefault("first_loss", line["loss"])
+            totals["last_loss"] = line["loss"]
+    return list(stages.values())

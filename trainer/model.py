@@ -1,0 +1,219 @@
+"""The looped transformer: Llama-style layers whose whole stack runs `num_loops` times with the same weights.
+
+The maths is that of the public `nanbeige` architecture, and so are the tensor names of the state dict:
+
+    x = embedding(ids)
+    for each pass:
+        for each layer:  x += Attention(RMSNorm(x));  x += SwiGLU(RMSNorm(x))
+        x = norm(x)                      after every pass, or after the last one only (skip_loop_final_norm)
+    logits = lm_head(x)
+
+No biases, no scaling, no per-pass parameters, no input re-injection. Rotary positions and the causal order are the
+same in every pass; every pass attends to its own keys and values only, so decoding keeps one cache per (pass, layer).
+
+A batch is one packed row: `input_ids` (tokens,) and `segment_lengths` that sum to tokens. Positions restart at each
+segment and attention never crosses one. With `skip_loop_final_norm` the model equals a plain Llama whose layer list
+is repeated `num_loops` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from trainer.attention import cached_attention, segment_attention
+from trainer.cache import KeyValueCache
+from trainer.config import LoopedConfig
+
+__all__ = ["LoopedTransformer", "rotary_tables"]
+
+
+def rotary_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine, each (tokens, 1, head_dim / 2) in float32, of the rotary angle position · theta^(-2i/head_dim).
+
+    RoFormer (arXiv 2104.09864) in its rotate-half form: element i turns with element i + head_dim / 2.
+    """
+    steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
+    angles = positions.to(torch.float32)[:, None] * (theta**-steps)[None, :]
+    return angles.cos()[:, None, :], angles.sin()[:, None, :]
+
+
+def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn (tokens, heads, head_dim) by the tables, in float32; returns the type of `x`."""
+    cos, sin = tables
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + eps) · weight over the last dimension (arXiv 1910.07467)."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions; `head_dim` need not be hidden/heads."""
+
+    def __init__(self, config: LoopedConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        )
+        self.q_proj = nn.Linear(config.hidden_size, self.heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, self.kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, self.kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.head_dim, config.hidden_size, bias=False)
+
+    def forward(
+        self,
+        x: Tensor,
+        tables: tuple[Tensor, Tensor],
+        segment_lengths: Sequence[int],
+        cache: KeyValueCache | None,
+        slot: int,
+    ) -> Tensor:
+        query = rotate(self.q_proj(x).unflatten(-1, (self.heads, self.head_dim)), tables)
+        key = rotate(self.k_proj(x).unflatten(-1, (self.kv_heads, self.head_dim)), tables)
+        value = self.v_proj(x).unflatten(-1, (self.kv_heads, self.head_dim))
+        if cache is None:
+            out = segment_attention(query, key, value, segment_lengths)
+        else:
+            out = cached_attention(query, *cache.extend(slot, key, value))
+        return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) · up(x)) (arXiv 2002.05202)."""
+
+    def __init__(self, config: LoopedConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """One physical layer: attention and MLP, each after its own RMSNorm, each added to the residual stream."""
+
+    def __init__(self, config: LoopedConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = SwiGLU(config)
+
+    def forward(
+        self,
+        x: Tensor,
+        tables: tuple[Tensor, Tensor],
+        segment_lengths: Sequence[int],
+        cache: KeyValueCache | None = None,
+        slot: int = 0,
+    ) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), tables, segment_lengths, cache, slot)
+        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    """Embedding, physical layers and the final norm: what a state dict calls `model`."""
+
+    def __init__(self, config: LoopedConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class LoopedTransformer(nn.Module):
+    """A looped language model over packed rows. `activation_checkpointing` recomputes every layer of every pass."""
+
+    def __init__(self, config: LoopedConfig, activation_checkpointing: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.activation_checkpointing = activation_checkpointing
+        self.model = Stack(config)
+        self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
+
+    def initialise(self, seed: int) -> None:
+        """Draw every matrix from normal(0, initializer_range), in the order of the state dict; norms are ones."""
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                if parameter.dim() > 1:
+                    drawn = torch.empty(parameter.shape).normal_(0, self.config.initializer_range, generator=generator)
+                    parameter.copy_(drawn)
+                else:
+                    parameter.fill_(1)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix (vocab_size, hidden_size) that turns hidden states into logits."""
+        return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+
+    def hidden(
+        self,
+        input_ids: Tensor,
+        segment_lengths: Sequence[int],
+        cache: KeyValueCache | None = None,
+        num_loops: int | None = None,
+    ) -> Tensor:
+        """Hidden states (tokens, hidden_size) after the last norm.
+
+        With a `cache` the tokens continue the one sequence in it (`segment_lengths` is then not used) and their keys
+        and values are added to it. `num_loops` runs another number of passes than the model was trained with.
+        """
+        loops = num_loops or self.config.num_loops
+        positions = _positions(input_ids, segment_lengths, cache)
+        tables = rotary_tables(positions, self.config.head_dim, self.config.rope_theta)
+        layers = len(self.model.layers)
+        x = self.model.embed_tokens(input_ids)
+        for loop in range(loops):
+            for index, layer in enumerate(self.model.layers):
+                if self.activation_checkpointing and cache is None and torch.is_grad_enabled():
+                    x = checkpoint(layer, x, tables, segment_lengths, use_reentrant=False)
+                else:
+                    x = layer(x, tables, segment_lengths, cache, loop * layers + index)
+            if not self.config.skip_loop_final_norm:
+                x = self.model.norm(x)
+        if self.config.skip_loop_final_norm:
+            x = self.model.norm(x)
+        if cache is not None:
+            cache.advance(input_ids.shape[0])
+        return x  # type: ignore[no-any-return]
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        segment_lengths: Sequence[int] | None = None,
+        cache: KeyValueCache | None = None,
+        num_loops: int | None = None,
+    ) -> Tensor:
+        """Logits (tokens, vocab_size); without `segment_lengths` the row is one segment.
+
+        Training does not call this: it takes `hidden` and makes logits for trained tokens only (`trainer.loss`).
+        """
+        lengths = [input_ids.shape[0]] if segment_lengths is None else segment_lengths
+        return functional.linear(self.hidden(input_ids, lengths, cache, num_loops), self.output_weight)
+
+
+def _positions(input_ids: Tensor, segment_lengths: Sequence[int], cache: KeyValueCache | None) -> Tensor:
+    """Position of every token in its segment, or after what the cache holds."""
+    device = input_ids.device
+    if cache is not None:
+        return torch.arange(cache.length, cache.length + input_ids.shape[0], device=device)
+    return torch.cat([torch.arange(length, device=device) for length in segment_lengths])
