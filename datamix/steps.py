@@ -28,7 +28,8 @@ class Step:
 
     `function` is "module:attribute"; `upstream` names the steps whose outputs it reads; `fields` are the recipe
     fields (dotted) that can change its outputs, "*" for the whole recipe; `owns` are the paths under the run folder
-    that belong to it alone, removed before it runs; `resumes` means that the step itself continues from what an
+    that belong to it alone, removed before it runs; `notes` are patterns of files there that depend on time or on how
+    often it was stopped, and so are in no manifest; `resumes` means that the step itself continues from what an
     interrupted attempt with the same key left there.
     """
 
@@ -37,6 +38,7 @@ class Step:
     upstream: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     owns: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     resumes: bool = False
 
     def load(self) -> StepFunction:
@@ -127,6 +129,7 @@ STEPS: tuple[Step, ...] = (
         upstream=("shards", "tokenizer"),
         fields=("model", "train", "curriculum", "seed"),
         owns=("train",),
+        notes=("train/timing.jsonl", "train/tensorboard/*", "train/checkpoints/step-*/*"),
         resumes=True,
     ),
     Step(

@@ -49,7 +49,9 @@ def read_step(context: RunContext) -> StepOutput:
 
 def dedup_step(context: RunContext) -> StepOutput:
     calls.append("dedup")
-    output = _write(context, "dedup", [context.recipe.dedup.threshold, (context.run / "documents/out.json").read_text()])
+    output = _write(
+        context, "dedup", [context.recipe.dedup.threshold, (context.run / "documents/out.json").read_text()]
+    )
     if "dedup" in failures:
         raise failures.pop("dedup")
     return output
@@ -195,9 +197,9 @@ def test_run_of_another_recipe_is_refused_and_untouched(tmp_path: Path, source: 
     run = tmp_path / "run"
     go(recipe_for(source), run, steps)
     before = tree(run)
-    with pytest.raises(UsageError, match="holds a run of another recipe, 'tiny', not 'other'. Give another --out"):
+    with pytest.raises(UsageError, match=r"holds a run of another recipe, 'tiny', not 'other'\. Give another --out"):
         go(recipe_for(source, name="other"), run, steps)
-    with pytest.raises(UsageError, match="differs in seed. Give another --out, or --update"):
+    with pytest.raises(UsageError, match=r"differs in seed\. Give another --out, or --update"):
         go(recipe_for(source, "seed=2"), run, steps)
     assert tree(run) == before
 
