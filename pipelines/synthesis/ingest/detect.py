@@ -1,0 +1,67 @@
+"""Which reader a record belongs to, decided by its content. A new format is one line in `_readers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.synthesis.ingest.records import Reader
+from schemas.errors import UsageError
+
+__all__ = ["FORMATS", "Readers"]
+
+_SURE = 0.9
+
+
+def _readers() -> dict[str, Callable[[], Reader]]:
+    """Every format by name; when two score the same the earlier one is taken."""
+    from pipelines.synthesis.ingest.formats.openai_chat import OpenAIChat
+    from pipelines.synthesis.ingest.formats.openhands import OpenHands
+    from pipelines.synthesis.ingest.formats.sharegpt import ShareGPT
+    from pipelines.synthesis.ingest.formats.swe_agent import SweAgent
+    from pipelines.synthesis.ingest.formats.tau import Tau2, TauBench, TauFewShot
+
+    classes: list[Callable[[], Reader]] = [
+        SweAgent,
+        OpenHands,
+        TauBench,
+        Tau2,
+        TauFewShot,
+        ShareGPT,
+        OpenAIChat,
+    ]
+    return {str(getattr(make, "name", "")): make for make in classes}
+
+
+FORMATS: dict[str, Callable[[], Reader]] = _readers()
+
+
+class Readers:
+    """The readers of one file: one object a format, the last one used tried first."""
+
+    def __init__(self, format_name: str = "auto") -> None:
+        """Raises UsageError for a format that does not exist."""
+        if format_name != "auto" and format_name not in FORMATS:
+            raise UsageError(f"format {format_name!r} is unknown. Use auto or one of: {', '.join(sorted(FORMATS))}")
+        names = list(FORMATS) if format_name == "auto" else [format_name]
+        self.fixed = format_name != "auto"
+        self._readers = [FORMATS[name]() for name in names]
+        self._last: Reader | None = None
+
+    def best(self, value: Any) -> Reader | None:
+        """The reader with the highest score above zero (the fixed one whatever its score); None when none matches."""
+        if self.fixed:
+            return self._readers[0]
+        if self._last is not None and self._last.matches(value) >= _SURE:
+            return self._last
+        score, best = 0.0, None
+        for reader in self._readers:
+            found = reader.matches(value)
+            if found > score:
+                score, best = found, reader
+        self._last = best
+        return best
+
+    def score(self, value: Any) -> float:
+        """The highest score of any reader for `value`."""
+        return max(reader.matches(value) for reader in self._readers)

@@ -1,0 +1,1 @@
+"""One reader a file: each turns one source format into canonical trajectories."""
