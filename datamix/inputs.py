@@ -11,7 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import InputError
+from pipelines.corpus.read.paths import find_files
+from schemas.errors import UsageError
 from schemas.files import canonical_json, read_json, sha256_file, write_json
 from schemas.progress import Progress
 from schemas.recipe import Recipe
@@ -25,7 +26,7 @@ _PATTERN_CHARACTERS = "*?["
 def expand_path(pattern: str) -> list[Path]:
     """The files that a file, folder or pattern (`data/**/*.jsonl`) of a recipe names, sorted by path.
 
-    Hidden files are left out of folders and patterns. Raises InputError when nothing matches.
+    Hidden files are left out of folders and patterns. Raises UsageError when nothing matches.
     """
     path = Path(pattern).expanduser()
     if path.is_file():
@@ -36,17 +37,26 @@ def expand_path(pattern: str) -> list[Path]:
         anchor = Path(path.anchor) if path.is_absolute() else Path()
         found = [p for p in anchor.glob(str(path.relative_to(anchor))) if p.is_file()]
     else:
-        raise InputError("no such file or folder", path=pattern, todo="Mend the path in the recipe, or with --set")
+        raise UsageError(f"{pattern}: no such file or folder. Mend the path in the recipe, or with --set")
     found = [p for p in found if not p.name.startswith(".")]
     if not found:
-        raise InputError("no file matches", path=pattern, todo="Mend the path in the recipe, or with --set")
+        raise UsageError(f"{pattern}: no file matches. Mend the path in the recipe, or with --set")
     return sorted(found)
 
 
-def step_inputs(step: str, recipe: Recipe) -> list[str]:
-    """Paths outside the run that `step` reads, as the recipe gives them."""
+def step_inputs(step: str, recipe: Recipe) -> list[tuple[str, Path]]:
+    """Files outside the run that `step` reads, as (name, path): the name enters the step's key.
+
+    Raises UsageError for a path of the recipe that names no file.
+    """
     if step == "read":
-        return [source.path for source in recipe.sources if source.path is not None]
+        sources = [source for source in recipe.sources if source.path is not None]
+        return [(f"{s.name}/{file.relative}", Path(file.path)) for s in sources for file in find_files(s)]
+    return [(path.as_posix(), path) for pattern in _patterns(step, recipe) for path in expand_path(pattern)]
+
+
+def _patterns(step: str, recipe: Recipe) -> list[str]:
+    """Paths that the recipe gives to a step other than read."""
     if step == "dedup":
         return [] if recipe.dedup.against is None else [recipe.dedup.against]
     if step == "classify":
@@ -78,15 +88,14 @@ class InputDigests:
     def listing(self, step: str, recipe: Recipe) -> list[Any]:
         """A JSON-able description of everything that `step` reads from outside: it enters the step's key.
 
-        Raises InputError for a path that names no file. Cost: one read of each new or changed file.
+        Raises UsageError for a path that names no file. Cost: one read of each new or changed file.
         """
         described: list[Any] = []
-        for pattern in step_inputs(step, recipe):
-            files = expand_path(pattern)
-            with self._progress.task(f"{step}: looking at {pattern}", len(files)) as advance:
-                for file in files:
-                    described.append([file.as_posix(), *self._file(file)])
-                    advance(1)
+        files = step_inputs(step, recipe)
+        with self._progress.task(f"{step}: hashing its inputs", len(files)) as advance:
+            for name, path in files:
+                described.append([name, *self._file(path)])
+                advance(1)
         if step == "read" and any(source.kind == "python-environment" for source in recipe.sources):
             described.append(_environment())
         self._save()

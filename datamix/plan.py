@@ -10,8 +10,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from datamix.inputs import expand_path
-from schemas.errors import InputError
+from pipelines.corpus.read.paths import find_files
+from schemas.errors import InputError, UsageError
 from schemas.files import read_json
 from schemas.recipe import ModelConfig, Recipe, SourceConfig
 
@@ -92,7 +92,7 @@ def _vocabulary(recipe: Recipe) -> int:
         raise InputError("no such file", path=str(path), todo="Mend tokenizer.path in the recipe") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError("not a tokenizer.json", path=str(path), todo="Give a Hugging Face tokenizer folder") from None
-    return max(ids) + 1
+    return int(max(ids)) + 1
 
 
 def _stages(recipe: Recipe, vocabulary: int, forward: int) -> list[dict[str, Any]]:
@@ -128,8 +128,8 @@ def _source(source: SourceConfig) -> dict[str, Any]:
     described: dict[str, Any] = {"name": source.name, "kind": source.kind, "path": source.path}
     if source.path is not None:
         try:
-            files = expand_path(source.path)
-        except InputError:
+            files = [Path(file.path) for file in find_files(source)]
+        except UsageError:
             files = []
         described["files"] = len(files)
         described["bytes"] = sum(file.stat().st_size for file in files)

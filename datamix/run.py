@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datamix.folder import claim_folder, examine_folder, locked
-from datamix.inputs import InputDigests, expand_path, step_inputs
+from datamix.inputs import InputDigests, step_inputs
 from datamix.steps import STEPS, Step, find_step, step_key
 from pipelines.context import RunContext, StepOutput
 from pipelines.engine import Engine, open_engine
@@ -63,8 +63,7 @@ def run_job(
         raise UsageError(f"--from {first} comes after --until {until}. Swap them")
     examine_folder(run, recipe, update=update)
     for step in steps[:end]:
-        for pattern in step_inputs(step.name, recipe):
-            expand_path(pattern)  # a wrong path is said before anything is done or written
+        step_inputs(step.name, recipe)  # a wrong path is said before anything is done or written
     with locked(run):
         claim_folder(run, recipe, update=update)
         job = _Job(run, recipe, progress, steps, engine or open_engine(recipe.engine.name, recipe.engine.workers))

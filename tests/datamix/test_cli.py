@@ -110,8 +110,8 @@ def test_missing_input_is_said_before_the_run_folder_is_made(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
     code, _, err = call("run", "r.yaml", "--out", "run", capsys=capsys)
-    assert code == 1
-    assert err.startswith("datamix: missing.jsonl: no such file or folder.")
+    assert code == 2
+    assert "'missing.jsonl': no such file or folder" in err
     assert not (tmp_path / "run").exists()
 
 

@@ -14,7 +14,7 @@ from datamix.run import run_job
 from datamix.steps import STEPS, Step, step_key
 from pipelines.context import RunContext, StepOutput
 from pipelines.engine import InProcess
-from schemas.errors import DatamixError, InputError, UsageError
+from schemas.errors import DatamixError, UsageError
 from schemas.files import digest_of
 from schemas.manifest import read_manifest
 from schemas.progress import Quiet
@@ -225,8 +225,8 @@ def test_folder_with_other_things_is_refused_and_untouched(
         go(recipe_for(source), folder / "letter.txt", steps)
 
 
-def test_missing_input_file_is_an_input_error(tmp_path: Path, steps: tuple[Step, ...]) -> None:
-    with pytest.raises(InputError, match="no such file or folder"):
+def test_missing_input_file_is_wrong_usage(tmp_path: Path, steps: tuple[Step, ...]) -> None:
+    with pytest.raises(UsageError, match="no such file or folder"):
         go(recipe_for(tmp_path / "none.jsonl"), tmp_path / "run", steps)
 
 

@@ -1,0 +1,63 @@
+"""Figures of the training half of a run: stages from the shards' index, training and evaluation as they summed up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import CheckError
+from schemas.files import read_json
+from schemas.manifest import Manifest
+from schemas.shard import StageIndex, read_index
+
+__all__ = ["stage_figures", "training_figures"]
+
+
+def stage_figures(run: Path, manifests: dict[str, Manifest]) -> list[dict[str, Any]]:
+    """One dict a stage in training order: rows, tokens, trained tokens, fill, longest segment, the packer's report."""
+    if "shards" not in manifests:
+        return []
+    index = read_index(run / "shards")
+    return [_stage(run / "shards", stage) for stage in index.stages]
+
+
+def _stage(folder: Path, stage: StageIndex) -> dict[str, Any]:
+    room = stage.rows * stage.context_tokens
+    return {
+        "name": stage.name,
+        "phase": stage.phase,
+        "context_tokens": stage.context_tokens,
+        "rows": stage.rows,
+        "tokens": stage.tokens,
+        "trained_tokens": stage.trained_tokens,
+        "segments": sum(file.segments for file in stage.files),
+        "fill": stage.tokens / room if room else None,
+        "longest_segment": max((_longest(folder / file.path) for file in stage.files), default=0),
+        "report": stage.report,
+    }
+
+
+def _longest(path: Path) -> int:
+    """Tokens of the longest segment of a shard file; only that column is touched."""
+    longest = 0
+    try:
+        with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+            for number in range(reader.num_record_batches):
+                lengths = reader.get_batch(number).column("segment_lengths").flatten()
+                longest = max(longest, pc.max(lengths).as_py() or 0)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise CheckError(f"{path}: cannot be read as a shard ({error}). Run `datamix check`") from None
+    return longest
+
+
+def training_figures(run: Path, manifests: dict[str, Manifest]) -> dict[str, Any]:
+    """{"training": …, "evaluation": …} as far as those steps are done."""
+    figures: dict[str, Any] = {}
+    if "train" in manifests:
+        figures["training"] = read_json(run / "train" / "summary.json")
+    if "evaluate" in manifests:
+        figures["evaluation"] = read_json(run / "evaluate" / "results.json")
+    return figures

@@ -1,0 +1,127 @@
+"""The statistics of a run as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from rich.console import Console
+
+from datamix.output import table
+
+__all__ = ["TABLES", "print_stats"]
+
+TABLES = ("domain", "source", "stage")
+
+
+def print_stats(stats: dict[str, Any], console: Console, by: Collection[str] = TABLES) -> None:
+    """Print what `datamix.stats.run_stats` gave; `by` chooses among TABLES."""
+    undone = [name for name, step in stats["steps"].items() if not step["done"]]
+    done = len(stats["steps"]) - len(undone)
+    console.print(
+        f"Run {stats['run']}: recipe {stats['recipe']}, {done} of {len(stats['steps'])} steps done", markup=False
+    )
+    if undone:
+        console.print(f"Not done: {', '.join(undone)}", markup=False)
+    if "documents" in stats:
+        _documents(stats, console)
+        if "domain" in by:
+            _groups("Domains", stats["domains"], console)
+        if "source" in by:
+            _groups("Sources", stats["sources"], console)
+    if "stage" in by:
+        _trajectories(stats["trajectories"], console)
+        _stages(stats["stages"], console)
+        _training(stats, console)
+
+
+def _documents(stats: dict[str, Any], console: Console) -> None:
+    documents = stats["documents"]
+    rows: list[tuple[object, ...]] = [("read", "", documents["read"])]
+    for step, reasons in documents["dropped"].items():
+        rows += [(step, reason, -count) for reason, count in reasons.items()]
+    rows.append(("kept", "", documents["kept"]))
+    if documents["set_aside"]:
+        rows.append(("set aside while reading", "see set_aside/read.jsonl", documents["set_aside"]))
+    console.print(table("Documents", ["step", "drop reason", "documents"], rows, text_columns=2))
+
+
+def _groups(title: str, groups: dict[str, dict[str, Any]], console: Console) -> None:
+    """Documents left after every step, then tokens and shares once there is a mixture."""
+    if not groups:
+        return
+    first = next(iter(groups.values()))
+    steps = list(first["documents"])
+    columns = [title.lower()[:-1], *steps]
+    mixed, wanted = "tokens" in first, "target_share" in first
+    if mixed:
+        columns += ["supply tokens", "tokens", "epochs", "share"]
+    if wanted:
+        columns += ["wanted", "|diff|", "limit"]
+    rows = []
+    for name, entry in groups.items():
+        row: list[object] = [name, *(entry["documents"][step] for step in steps)]
+        if mixed:
+            row += [entry["supply_tokens"], entry["tokens"], f"{entry['epochs']:.2f}", f"{entry['share']:.2%}"]
+        if wanted:
+            row += [f"{entry['target_share']:.2%}", f"{abs(entry['difference']):.2%}", entry["limit"]]
+        rows.append(row)
+    console.print(table(f"{title}: documents left after each step" + (", tokens" if mixed else ""), columns, rows))
+
+
+def _trajectories(trajectories: dict[str, dict[str, Any]], console: Console) -> None:
+    for step, counts in trajectories.items():
+        rows = [(name, _short(value)) for name, value in counts.items()]
+        if rows:
+            console.print(table(f"Trajectories: {step}", ["count", "value"], rows))
+
+
+def _short(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(inner)}" for key, inner in value.items()) or "none"
+    if isinstance(value, list):
+        return f"{len(value)} entries"
+    return value
+
+
+def _stages(stages: list[dict[str, Any]], console: Console) -> None:
+    if not stages:
+        return
+    rows = [
+        (
+            stage["name"],
+            stage["context_tokens"],
+            stage["rows"],
+            stage["segments"],
+            stage["tokens"],
+            stage["trained_tokens"],
+            None if stage["fill"] is None else f"{stage['fill']:.2%}",
+            stage["longest_segment"],
+        )
+        for stage in stages
+    ]
+    columns = ["stage", "context", "rows", "segments", "tokens", "trained tokens", "fill", "longest segment"]
+    console.print(table("Stages", columns, rows))
+
+
+def _training(stats: dict[str, Any], console: Console) -> None:
+    if "training" in stats:
+        rows = [
+            (
+                stage["stage"],
+                stage["steps"],
+                stage["tokens"],
+                stage["trained_tokens"],
+                stage["left_out_segments"],
+                stage["left_out_tokens"],
+                _loss(stage.get("first_loss")),
+                _loss(stage.get("last_loss")),
+            )
+            for stage in stats["training"]["stages"]
+        ]
+        columns = ["stage", "steps", "tokens", "trained", "left out", "its tokens", "first loss", "last loss"]
+        console.print(table(f"Training: {stats['training']['parameters']:,} parameters", columns, rows))
+
+
+def _loss(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
