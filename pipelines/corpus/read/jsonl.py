@@ -1,0 +1,124 @@
+"""JSON Lines, plain or compressed with gzip or zstandard (told apart by their first bytes, not by the name).
+
+A record ends at \\n and nowhere else: U+2028, U+2029, U+0085 and \\r inside a record are text. A byte-order mark at the
+start, blank lines, \\r\\n ends and a missing last line end are ordinary. Memory: one record and one block.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import zstandard
+
+from pipelines.corpus.read.records import Problem, Record, shown
+from schemas.recipe import SourceConfig
+
+__all__ = ["read_jsonl"]
+
+_BLOCK = 1 << 20
+_COMPRESSED_BLOCK = 1 << 14  # a small piece of compressed input can only become so much output at once
+_GZIP, _ZSTD, _BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
+
+
+class _ShortError(Exception):
+    """The compressed data ended early or is damaged: what came before was given out already."""
+
+
+def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
+    """Every record of the file at `path` in file order, or what is wrong with it. `config` decides nothing here.
+
+    A file that ends in the middle of its compressed data gives what could be read and then one Problem with the
+    number of lines read. Raises OSError when the file cannot be opened.
+    """
+    number = 0
+    try:
+        for number, line in _lines(path):
+            found = _parse(path, number, line)
+            if found is not None:
+                yield found
+    except _ShortError as error:
+        yield Problem(
+            path,
+            number + 1,
+            "",
+            "truncated_file",
+            f"{error}; {number} lines read",
+            "Fetch the file again; with on_error: skip the lines before are used",
+        )
+
+
+def _parse(path: str, number: int, line: bytes) -> Record | Problem | None:
+    try:
+        fields: Any = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        if not line.strip():
+            return None
+        try:  # slower, but takes lone surrogates, NaN and long integers
+            fields = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            received = shown(f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line")
+            return Problem(path, number, "", "not_utf8", received, "Convert the file to UTF-8")
+        except (ValueError, RecursionError) as error:
+            todo = "Each line must hold one whole JSON object"
+            return Problem(path, number, "", "bad_json", shown(f"{error}: {line.decode('utf-8', 'replace')}"), todo)
+    if not isinstance(fields, dict):
+        todo = "Each line must hold one whole JSON object"
+        return Problem(path, number, "", "not_an_object", shown(f"{type(fields).__name__}: {fields!r}"), todo)
+    return Record(number, fields)
+
+
+def _lines(path: str) -> Iterator[tuple[int, bytes]]:
+    """1-based number and bytes of each line, split at \\n, without it. Raises _ShortError after the last whole line."""
+    number = 0
+    pieces: list[bytes] = []  # of a record that no block has ended yet
+    for block in _blocks(path):
+        lines = block.split(b"\n")
+        if len(lines) == 1:
+            pieces.append(block)
+            continue
+        lines[0] = b"".join([*pieces, lines[0]])
+        pieces = [lines.pop()]
+        for line in lines:
+            number += 1
+            yield number, line.removeprefix(_BOM) if number == 1 else line
+    rest = b"".join(pieces)
+    if rest:
+        yield number + 1, rest.removeprefix(_BOM) if number == 0 else rest
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    """The file's content in blocks, decompressed. Raises _ShortError when the compressed data is not whole."""
+    with Path(path).open("rb") as handle:
+        start = handle.read(4)
+        handle.seek(0)
+        if start.startswith(_GZIP):
+            make: Any = lambda: zlib.decompressobj(wbits=31)  # noqa: E731
+        elif start == _ZSTD:
+            context = zstandard.ZstdDecompressor(max_window_size=2**31)
+            make = context.decompressobj
+        else:
+            while block := handle.read(_BLOCK):
+                yield block
+            return
+        decoder = make()
+        waiting = b""
+        begun = False  # has the current member received any input?
+        while data := waiting or handle.read(_COMPRESSED_BLOCK):
+            try:
+                block = decoder.decompress(data)
+            except (zlib.error, zstandard.ZstdError) as error:
+                raise _ShortError(f"damaged compressed data ({error})") from None
+            begun = True
+            if block:
+                yield block
+            waiting = decoder.unused_data if decoder.eof else b""
+            if decoder.eof:
+                waiting = waiting.lstrip(b"\0")  # padding between members
+                decoder, begun = make(), False
+        if begun:
+            raise _ShortError("the compressed data ends early")
