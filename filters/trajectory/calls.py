@@ -1,0 +1,214 @@
+"""Reading one tool call: decoded arguments, a key for "the same call", its targets, and whether it only looks.
+
+Calls come as JSON text that a model wrote, so nothing here trusts it: what cannot be decoded gets a problem
+name instead of an exception.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from filters.trajectory.shell import simple_commands, word_set
+from schemas.files import canonical_json
+from schemas.trajectory import ToolCall
+
+__all__ = [
+    "Decoded",
+    "call_key",
+    "call_targets",
+    "command_text",
+    "decode_arguments",
+    "edit_strings",
+    "is_edit",
+    "is_read_only",
+    "is_terminal",
+    "is_test_run",
+]
+
+_SPACE = re.compile(r"\s+")
+_COMMAND_KEYS = ("command", "cmd", "code", "script", "action", "query", "sql", "input", "keystrokes", "commands")
+_PATH_KEYS = ("path", "file_path", "filepath", "file", "filename", "file_name", "notebook_path", "target_file", "uri")
+_OLD_KEYS = ("old_str", "old_string", "old", "oldText", "search", "old_text", "find")
+_NEW_KEYS = ("new_str", "new_string", "new", "newText", "replace", "new_text", "replacement", "content", "file_text")
+_PATH_TOKEN = re.compile(r"[\w.~-]*/[\w./~+-]*\w|\b[\w-]+\.[A-Za-z]\w{0,7}\b")
+
+_LOOKING = word_set(
+    "read view cat open show list ls dir find search grep glob get fetch look query describe stat head tail think "
+    "scroll goto lookup retrieve inspect check browse count help calculate calculator"
+)
+_EDITING = word_set(
+    "edit write create insert replace str_replace str_replace_editor str_replace_based_edit_tool patch apply_patch "
+    "multiedit multi_edit edit_file write_file create_file notebookedit update modify"
+)
+_TERMINAL = word_set(
+    "submit finish done complete task_complete end stop final_answer answer exit terminate attempt_completion "
+    "give_up give_answer transfer_to_human_agents"
+)
+# Programs that leave files, processes and databases as they were (POSIX utilities, coreutils, git's queries).
+_QUIET_PROGRAMS = word_set(
+    "ls cat head tail grep egrep fgrep rg ag ack find fd wc sort uniq cut tr awk sed stat file du df pwd echo printf "
+    "which whereis type command test [ [[ diff cmp comm tree less more env printenv date whoami id uname ps pgrep "
+    "md5sum sha1sum sha256sum basename dirname realpath readlink nl od xxd strings jq column paste join seq expr true "
+    "false cd pytest hostname uptime free groups man help history jobs lsof top"
+)
+_QUIET_GIT = word_set("status log diff show branch blame grep ls-files rev-parse describe remote reflog")
+_WRITES_ANYWAY = re.compile(
+    r"(?<![<>&\d=-])>>?(?!\s*(?:/dev/null|&\d))|\bsed\s+(?:-\w*\s+)*-\w*i|\s-delete\b|\s-exec(?:dir)?\b|\btee\b"
+    r"|\bxargs\b"
+)
+_SQL_READS = re.compile(r"\s*(?:\(\s*)*(?:select|show|describe|desc|explain|with|pragma|values|use)\b", re.I)
+_SQL_WRITES = re.compile(
+    r"\s*(?:insert|update|delete|create|drop|alter|truncate|replace|merge|grant|begin|commit)\b", re.I
+)
+_TEST_COMMAND = re.compile(
+    r"\b(?:pytest|py\.test|unittest|nosetests|tox|nox|doctest|jest|vitest|mocha|rspec|phpunit|ctest|runtests?)\b"
+    r"|\b(?:npm|yarn|pnpm|bun|make|go|cargo|mvn|gradle|gradlew|dotnet|mix|swift|bazel)\s+(?:run\s+"
+    r"|-\S+\s+)*(?:test|check)\b"
+    r"|\bmanage\.py\s+test\b|(?:^|[\s/])(?:test_[\w-]+|[\w-]+_tests?|tests?)\.(?:py|js|ts|sh|rb|pl|php)\b"
+)
+_TEST_TOOL = re.compile(r"(?:^|_)(?:run_?)?(?:unit_?)?tests?(?:_|$)", re.I)
+_KEY_LIMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`value` is the arguments object; `problem` is "" or why there is none: not_json, not_an_object, encoded_twice.
+
+    encoded_twice comes with a value: a JSON string that holds the object, which readers accept.
+    """
+
+    value: dict[str, Any]
+    problem: str = ""
+
+
+def decode_arguments(text: str) -> Decoded:
+    """Decode a call's arguments; empty text means no arguments. Never raises."""
+    if not text.strip():
+        return Decoded({})
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        return Decoded({}, "not_json")
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except ValueError:
+            return Decoded({}, "not_json")
+        return Decoded(value, "encoded_twice") if isinstance(value, dict) else Decoded({}, "not_an_object")
+    return Decoded(value) if isinstance(value, dict) else Decoded({}, "not_an_object")
+
+
+def _collapse(value: Any) -> Any:
+    """Strings with runs of blanks made one space and trimmed, at any depth."""
+    if isinstance(value, str):
+        return _SPACE.sub(" ", value).strip()
+    if isinstance(value, list):
+        return [_collapse(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _collapse(item) for key, item in value.items()}
+    return value
+
+
+def call_key(call: ToolCall) -> str:
+    """Equal for calls that ask the same thing: tool name and arguments, key order and blanks aside."""
+    decoded = decode_arguments(call.arguments)
+    body = _collapse(call.arguments) if decoded.problem == "not_json" else canonical_json(_collapse(decoded.value))
+    return f"{call.name}\0{body}"
+
+
+def command_text(call: ToolCall) -> str:
+    """The shell, SQL or Python text that the call runs, or ""."""
+    decoded = decode_arguments(call.arguments)
+    if decoded.problem == "not_json":
+        return call.arguments
+    for key in _COMMAND_KEYS:
+        value = decoded.value.get(key)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            return " ".join(value)
+    return ""
+
+
+def call_targets(call: ToolCall) -> frozenset[str]:
+    """What the call is about: paths in its arguments and short argument values, for matching a fix to a mistake."""
+    decoded = decode_arguments(call.arguments)
+    if decoded.problem == "not_json":
+        return frozenset(_PATH_TOKEN.findall(call.arguments[:_KEY_LIMIT]))
+    found: set[str] = set()
+    for key in _PATH_KEYS:
+        value = decoded.value.get(key)
+        if isinstance(value, str) and value:
+            found.update((value, value.rsplit("/", 1)[-1]))
+    for key, value in decoded.value.items():
+        if key in _COMMAND_KEYS and isinstance(value, str):
+            found.update(_PATH_TOKEN.findall(value[:_KEY_LIMIT]))
+        elif isinstance(value, str) and 3 <= len(value) <= 80:
+            found.add(value)
+    return frozenset(found)
+
+
+def edit_strings(call: ToolCall) -> tuple[str, str, str]:
+    """(path, text replaced, text put in its place) of an edit; "" for what it does not have."""
+    value = decode_arguments(call.arguments).value
+
+    def first(keys: tuple[str, ...]) -> str:
+        return next((value[key] for key in keys if isinstance(value.get(key), str)), "")
+
+    return first(_PATH_KEYS), first(_OLD_KEYS), first(_NEW_KEYS)
+
+
+@lru_cache(maxsize=4096)
+def _name_words(name: str) -> frozenset[str]:
+    """A tool name in words: read_file, readFile and mcp__fs__read give {read, file}, …"""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return frozenset(word for word in re.split(r"[^a-z0-9]+", spaced) if word) | {name.lower()}
+
+
+def is_edit(call: ToolCall) -> bool:
+    """Whether the call's tool (or its `command`: str_replace, insert, create) changes a file by text."""
+    if not _name_words(call.name) & _EDITING:
+        return False
+    command = decode_arguments(call.arguments).value.get("command")
+    return command != "view"
+
+
+def is_terminal(call: ToolCall) -> bool:
+    """Whether the call ends the run (submit, finish, …), so that no result is expected."""
+    return call.name.lower() in _TERMINAL or (not _name_words(call.name) - {"final", "task", "answer", *_TERMINAL})
+
+
+def is_test_run(call: ToolCall) -> bool:
+    """Whether the call runs tests: by the tool's name or by the command (pytest, npm test, go test, …)."""
+    return bool(_TEST_TOOL.search(call.name) or _TEST_COMMAND.search(command_text(call)[:_KEY_LIMIT]))
+
+
+def is_read_only(call: ToolCall) -> bool:
+    """Whether the call surely leaves the world as it was. Unknown tools count as changing it."""
+    words = _name_words(call.name)
+    command = command_text(call)
+    if command and not is_edit(call):
+        if _SQL_READS.match(command):
+            return True
+        if _SQL_WRITES.match(command) or _WRITES_ANYWAY.search(command):
+            return False
+        if is_test_run(call):
+            return True
+        segments = simple_commands(command)
+        if segments and all(_quiet(words) for words in segments):
+            return True
+    if decode_arguments(call.arguments).value.get("command") == "view" or _TEST_TOOL.search(call.name):
+        return True
+    return bool(words & _LOOKING) and not words & _EDITING
+
+
+def _quiet(words: list[str]) -> bool:
+    program = words[0].rsplit("/", 1)[-1]
+    if program == "git":
+        return len(words) > 1 and words[1] in _QUIET_GIT
+    return program in _QUIET_PROGRAMS

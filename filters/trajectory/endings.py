@@ -1,0 +1,177 @@
+"""How a run ends and what bounded it: truncated ends (R8), lazy success (R19), words not the model's (R11),
+observation bombs (R14), compaction (R15), orphan results (R18)."""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from filters.trajectory.calls import is_edit, is_read_only, is_terminal
+from filters.trajectory.errors import tool_schemas
+from filters.trajectory.findings import Finding
+from filters.trajectory.judge import Judgement
+from filters.trajectory.view import View
+from schemas.trajectory import Message, ToolCall
+
+__all__ = [
+    "compactions",
+    "foreign_words",
+    "lazy_success",
+    "observation_bombs",
+    "pairing_faults",
+    "truncated_ends",
+]
+
+# Finish reasons by which APIs and agents say that the model did not end its turn itself.
+_CUT_STOPS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "incomplete"})
+_BROKEN_STOPS = frozenset({"aborted", "error", "cancelled", "canceled", "content_filter", "safety", "refusal"})
+_COMPACTION = re.compile(r"(?:compaction|condensation|context_reset|context_summary|summary)(?:$|[=:])", re.I)
+_LIMIT_FLAGS = frozenset({"max_steps", "max_iterations", "truncated"})
+_CLAIM = re.compile(
+    r"\b(?:(?:is|are|was|were|been|now|have|has|i've|all|successfully)\s+(?:\w+\s+){0,3}"
+    r"(?:fixed|resolved|implemented|completed|done|solved|updated|passing|working|corrected|repaired|added|changed)"
+    r"|(?:all|the) (?:\w+ ){0,2}tests? (?:now )?pass(?:es)?\b|task (?:is )?(?:complete|done)|successfully (?:\w+ed)\b)",
+    re.I,
+)
+_EXIT_LIMIT = re.compile(
+    r"exit_(?:cost|context|format|error|timeout|early)|\bcost\b|\blimit\b|max_(?:steps|iterations|turns)|\btimeout\b",
+    re.I,
+)
+
+
+def truncated_ends(view: View) -> list[Finding]:
+    """R8: turns cut by a limit or broken off (by finish reason), last calls that were never answered, no final answer.
+
+    Findings with a message index concern that turn; those without one concern the whole run. A last call that ends
+    the run by itself (submit, finish) needs no result.
+    """
+    found: list[Finding] = []
+    messages = view.trajectory.messages
+    for index in view.turns:
+        stop = (messages[index].stop or "").lower()
+        if stop in _CUT_STOPS or stop in _BROKEN_STOPS:
+            found.append(Finding("R8", index, None, f"stop={stop}", "the turn did not end by itself"))
+    limits = sorted(_LIMIT_FLAGS & set(view.trajectory.flags))
+    status = _exit_status(view)
+    if limits and limits != ["truncated"]:
+        found.append(Finding("R8", None, None, f"limit={limits[0]}", "the run was stopped by a limit"))
+    elif status and _EXIT_LIMIT.search(status):
+        found.append(Finding("R8", None, None, f"exit_status={status[:60]}", "the run was stopped by a limit"))
+    if not view.turns:
+        return found
+    last = view.turns[-1]
+    final = messages[last]
+    answered = {(step.message, step.call) for step in view.steps if step.result is not None}
+    ends = any(is_terminal(call) for call in final.tool_calls)
+    if final.tool_calls and not ends and not any((last, n) in answered for n in range(len(final.tool_calls))):
+        found.append(Finding("R8", last, None, "dangling_call", "the last calls have no result"))
+    elif not ends and any(message.role in ("tool", "user") for message in messages[last + 1 :]):
+        found.append(Finding("R8", None, None, "no_final_answer", f"the run ends with a {messages[-1].role} turn"))
+    return found
+
+
+def _exit_status(view: View) -> str:
+    """`exit_status` (SWE-agent) or `termination_reason` (tau2) in the record's extra JSON, "" when absent."""
+    if not view.trajectory.extra or not (
+        "exit_status" in view.trajectory.extra or "termination" in view.trajectory.extra
+    ):
+        return ""
+    try:
+        extra = orjson.loads(view.trajectory.extra)
+    except ValueError:
+        return ""
+    if not isinstance(extra, dict):
+        return ""
+    status = extra.get("exit_status") or extra.get("termination_reason") or extra.get("termination")
+    return status if isinstance(status, str) else ""
+
+
+def lazy_success(view: View, judged: list[Judgement]) -> list[Finding]:
+    """R19: a final claim of success that the run does not bear out.
+
+    claim_refuted: the outcome is known to be a failure. no_work: an edit tool exists or the run is of edits, yet
+    nothing that succeeded could have changed anything. limit_submit: submitted because a limit was reached.
+    Nothing is said of runs whose outcome is success.
+    """
+    trajectory = view.trajectory
+    if not view.turns or trajectory.outcome.success is True:
+        return []
+    last = view.turns[-1]
+    final = trajectory.messages[last]
+    if final.author:
+        return []
+    status = _exit_status(view)
+    if status.startswith("submitted (") or status == "submitted_by_limit":
+        return [Finding("R19", last, None, "limit_submit", status[:120])]
+    ends = any(is_terminal(call) for call in final.tool_calls)
+    if (final.tool_calls and not ends) or not (ends or _CLAIM.search(final.content[:4000])):
+        return []
+    if not view.steps:
+        return []
+    if trajectory.outcome.success is False and _CLAIM.search(final.content[:4000]):
+        return [Finding("R19", last, None, "claim_refuted", final.content[:120])]
+    could_edit = any(is_edit(ToolCall("", name, "{}")) for name in tool_schemas(trajectory.tools))
+    changed = any(
+        judgement.kind != "error" and (call := view.call_of(step)) is not None and not is_read_only(call)
+        for step, judgement in zip(view.steps, judged, strict=True)
+        if step.message != last
+    )
+    if could_edit and not changed and _CLAIM.search(final.content[:4000]):
+        return [Finding("R19", last, None, "no_work", final.content[:120])]
+    return []
+
+
+def foreign_words(view: View) -> list[Finding]:
+    """R11: assistant turns that are not the model's words (demo, copied context, scripted, harness), by `author`."""
+    messages = view.trajectory.messages
+    return [
+        Finding("R11", index, None, f"author={messages[index].author}", "not written by the model")
+        for index in view.turns
+        if messages[index].author
+    ]
+
+
+def observation_bombs(view: View, *, most_chars: int, most_share: float) -> list[Finding]:
+    """R14: one observation over `most_chars` characters, or over `most_share` of a run of at least that size."""
+    messages = view.trajectory.messages
+    total = sum(map(_chars, messages))
+    found = []
+    for index, message in enumerate(messages):
+        size = len(message.content)
+        if (
+            message.role in ("tool", "user")
+            and index > 0
+            and (size > most_chars or (total > most_chars and size > most_share * total))
+        ):
+            found.append(Finding("R14", index, None, f"characters={size}", f"of {total} in all"))
+    return found
+
+
+def _chars(message: Message) -> int:
+    return len(message.content) + len(message.reasoning or "") + sum(len(call.arguments) for call in message.tool_calls)
+
+
+def compactions(view: View) -> list[Finding]:
+    """R15: places where the model's context was replaced by a summary, by the message's signal ("compaction",
+    "condensation", "summary"; "compaction=N" says that the N messages before it stayed in the context)."""
+    return [
+        Finding("R15", index, None, message.signal or "", message.content[:120])
+        for index, message in enumerate(view.trajectory.messages)
+        if message.role in ("system", "user") and message.signal and _COMPACTION.match(message.signal)
+    ]
+
+
+def pairing_faults(view: View) -> list[Finding]:
+    """R18: results that answer no call, calls in mid-run never answered, no user turn before the first reply."""
+    messages = view.trajectory.messages
+    found = [Finding("R18", index, None, "orphan_result", messages[index].content[:120]) for index in view.orphans]
+    last = view.turns[-1] if view.turns else -1
+    found.extend(
+        Finding("R18", step.message, step.call, "unanswered_call", "no result")
+        for step in view.steps
+        if step.result is None and step.message != last
+    )
+    if view.turns and not any(message.role in ("user", "system") for message in messages[: view.turns[0]]):
+        found.append(Finding("R18", view.turns[0], None, "no_user_turn", "the first reply answers nobody"))
+    return found

@@ -1,0 +1,244 @@
+"""Policies: which turns of a trajectory are trained, and why the others are not.
+
+    nanbeige       binary per assistant turn: mistakes masked with their context kept, recoveries and sound probes
+                   trained (the Nanbeige4.2 report's mask); failed runs stay, step by step
+    outcome-only   runs known to have succeeded, every turn of them; all others dropped
+    last-turn      only the last assistant turn
+    all-assistant  every assistant turn
+
+`apply_policy` is a pure function: the trajectory it is given is not changed, texts never are (redaction is
+`redact.py`'s), and applying the same policy again changes nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from filters.trajectory.detectors import MISTAKE_RULES, Detected, Finding, detect
+from filters.trajectory.rules import RULES, Rule, with_rules
+from filters.trajectory.splits import Cut, cut_loop, split_compactions
+from schemas.errors import RecipeError
+from schemas.trajectory import Message, Stats, Trajectory
+
+__all__ = ["POLICIES", "Decision", "Policy", "apply_policy", "find_policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A name, the rules with their actions and thresholds, and which assistant turns are candidates for training."""
+
+    name: str
+    description: str
+    rules: Mapping[str, Rule]
+    candidates: Literal["all", "last"] = "all"
+
+
+_BARE = dict.fromkeys(("R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10", "R13", "R15", "R19"), "flag")
+POLICIES: Mapping[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy("nanbeige", "mistakes masked, context kept, recoveries trained", RULES),
+        Policy("outcome-only", "every turn of runs known to have succeeded", with_rules(**_BARE, R1="drop")),  # type: ignore[arg-type]
+        Policy("last-turn", "only the last assistant turn", with_rules(**_BARE), "last"),  # type: ignore[arg-type]
+        Policy("all-assistant", "every assistant turn", with_rules(**_BARE)),  # type: ignore[arg-type]
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a policy decided. `kept`: whether anything is; `reason`: why not ("R22:nothing_to_train"), else "".
+
+    `trajectories` are the results, one or several after a split, empty when dropped. `findings` are all that was
+    seen in the trajectory as given, `dropped` pieces (after a split) with their reasons.
+    """
+
+    kept: bool
+    reason: str
+    trajectories: list[Trajectory]
+    findings: list[Finding] = field(default_factory=list)
+    dropped: list[tuple[Trajectory, str]] = field(default_factory=list)
+
+
+def find_policy(name: str) -> Policy:
+    """The policy of that name. Raises RecipeError naming the nearest one."""
+    if name in POLICIES:
+        return POLICIES[name]
+    near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.4)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    raise RecipeError(f"trajectories.policy: no policy is called {name!r}. {hint}Policies: {', '.join(POLICIES)}")
+
+
+def apply_policy(trajectory: Trajectory, policy: Policy | str = "nanbeige") -> Decision:
+    """Decide about one trajectory: keep (with `train`, `label`, `mask_reasons`, flags, stats set), split or drop.
+
+    Labels that are already there are kept (a teacher's own log). Teachers' labels are never read. Non-assistant
+    messages get train=False. Raises RecipeError for an unknown policy name.
+    """
+    chosen = find_policy(policy) if isinstance(policy, str) else policy
+    detected = detect(trajectory, chosen.rules)
+    kept: list[Trajectory] = []
+    dropped: list[tuple[Trajectory, str]] = []
+    for piece, reason in _pieces(trajectory, detected, chosen):
+        marked = piece
+        if not reason:
+            again = detected if piece is trajectory else detect(piece, chosen.rules)
+            marked, reason = _mark(piece, again, chosen)
+        if reason:
+            dropped.append((_marked_dropped(marked, reason), reason))
+        else:
+            kept.append(marked)
+    return Decision(bool(kept), "" if kept else dropped[0][1], kept, detected.findings, dropped)
+
+
+def _pieces(trajectory: Trajectory, detected: Detected, policy: Policy) -> list[tuple[Trajectory, str]]:
+    """The trajectory, or what splitting makes of it; each with the reason why it is dropped unmarked, or ""."""
+    if policy.rules["R15"].action == "split":
+        segments = split_compactions(trajectory, [f for f in detected.findings if f.rule == "R15"])
+        if len(segments) > 1:
+            return [piece for segment in segments for piece in _pieces(segment, detect(segment, policy.rules), policy)]
+    if policy.rules["R6"].action == "split" and detected.loops:
+        verdict = cut_loop(trajectory, detected, drop_third_call=bool(policy.rules["R6"].limit("drop_third_call")))
+        if verdict.kind is Cut.DROP:
+            return [(trajectory, f"R6:{verdict.signal}")]
+        if verdict.kind is Cut.CUT and verdict.trajectory is not None:
+            return _pieces(verdict.trajectory, detect(verdict.trajectory, policy.rules), policy)
+    return [(trajectory, "")]
+
+
+def _mark(trajectory: Trajectory, detected: Detected, policy: Policy) -> tuple[Trajectory, str]:
+    """The marked copy of one piece and the reason to drop it ("" to keep it)."""
+    reasons: dict[int, list[str]] = {}
+    flags: list[str] = []
+    drop = ""
+    for finding in detected.findings:
+        action = policy.rules[finding.rule].action
+        if finding.rule == "R6" and action == "split":
+            action = "mask"  # loops that were not cut or dropped are followed by a recovery
+        if action == "drop" and not drop:
+            drop = finding.reason
+        elif action == "mask" and finding.message is not None:
+            reasons.setdefault(finding.message, []).append(finding.reason)
+        flag = _flag(finding)
+        if flag and action not in ("off", "keep"):
+            flags.append(flag)
+    if detected.recovered:
+        flags.append("recovery")
+    if policy.rules["R10"].action in ("mask", "drop"):
+        drop = _unrecovered(trajectory, detected, policy, reasons) or drop
+    flags.extend(_difficulty_flags(detected, policy))
+    gate = _outcome_gate(trajectory)
+    if gate and policy.rules["R1"].action == "drop":
+        drop = gate
+    elif gate == "R1:failed" and policy.rules["R1"].action == "flag":
+        flags.append("failed")
+    drop = _drops(detected, policy) or drop
+    if policy.candidates == "last":
+        for index in detected.view.turns[:-1]:
+            reasons.setdefault(index, []).append("last_turn:earlier_turn")
+    marked = _write(trajectory, detected, reasons, flags)
+    if not drop and policy.rules["R22"].action == "drop" and not any(m.train for m in marked.messages):
+        drop = "R22:nothing_to_train"
+    return marked, drop
+
+
+def _flag(finding: Finding) -> str:
+    """The trajectory flag that a finding sets, "" for none."""
+    if finding.rule == "R8":
+        return "truncated"
+    if finding.rule == "R17":
+        name, _, value = finding.signal.partition("=")
+        return f"benchmark:{value}" if name == "benchmark" else name
+    if finding.rule in ("R6", "R14", "R18", "R19") or (finding.rule == "R5" and finding.signal.startswith("copies")):
+        return finding.reason
+    return ""
+
+
+def _outcome_gate(trajectory: Trajectory) -> str:
+    success = trajectory.outcome.success
+    return "" if success else ("R1:unknown_outcome" if success is None else "R1:failed")
+
+
+def _unrecovered(trajectory: Trajectory, detected: Detected, policy: Policy, reasons: dict[int, list[str]]) -> str:
+    """R10: in a failed run, mask (or drop for) all from the first mistake that nothing mended. Adds to `reasons`."""
+    if trajectory.outcome.success is not False:
+        return ""
+    wrong = sorted({f.message for f in detected.findings if f.rule in MISTAKE_RULES and f.message is not None})
+    first = next((index for index in wrong if index not in detected.recovered), None)
+    if first is None:
+        return ""
+    if policy.rules["R10"].action == "drop":
+        return "R10:unrecovered"
+    for index in detected.view.turns:
+        if index > first:
+            reasons.setdefault(index, []).append("R10:unrecovered")
+    return ""
+
+
+def _difficulty_flags(detected: Detected, policy: Policy) -> list[str]:
+    rule, task = policy.rules["R21"], detected.view.trajectory.task
+    if rule.action == "off" or task.difficulty is None:
+        return []
+    easy = task.difficulty <= rule.limit("easy_difficulty")
+    return ["R21:easy_and_long"] if easy and len(detected.view.turns) > rule.limit("long_turns") else []
+
+
+def _drops(detected: Detected, policy: Policy) -> str:
+    """Reasons to drop that need more than one finding: a malformed end (R3), one mistake made too often (R5)."""
+    turns = detected.view.turns
+    rule3, rule5 = policy.rules["R3"], policy.rules["R5"]
+    if rule3.action == "mask" and rule3.limit("drop_at_end") and turns:
+        for finding in detected.findings:
+            if finding.rule == "R3" and finding.message == turns[-1] and len(turns) > 1:
+                return f"R3:ends_{finding.signal}"
+    most = int(rule5.limit("drop_repeats"))
+    if rule5.action == "mask" and most:
+        counts: dict[str, int] = {}
+        keys = {(s.message, s.call): key for s, key in zip(detected.view.steps, detected.view.keys, strict=True)}
+        for finding in detected.findings:
+            if finding.rule == "R5" and finding.message is not None and finding.signal == "same_call_failed_before":
+                key = keys[(finding.message, finding.call)]
+                counts[key] = counts.get(key, 0) + 1
+        if counts and max(counts.values()) >= most:
+            return "R5:repeats"
+    return ""
+
+
+def _write(trajectory: Trajectory, detected: Detected, reasons: dict[int, list[str]], flags: list[str]) -> Trajectory:
+    """The marked copy: train, label and mask_reasons on every message, flags and stats on the record."""
+    labels: dict[int, str] = {}
+    for finding in detected.findings:
+        if finding.message is None:
+            continue
+        if finding.rule in MISTAKE_RULES:
+            labels[finding.message] = "mistake"
+        elif finding.rule == "R9":
+            labels.setdefault(finding.message, "recovery")
+        elif finding.rule == "R12":
+            labels.setdefault(finding.message, "negative_result")
+    messages: list[Message] = []
+    for index, message in enumerate(trajectory.messages):
+        if message.role != "assistant":
+            messages.append(replace(message, train=False, mask_reasons=[]))
+            continue
+        why = list(dict.fromkeys(reasons.get(index, [])))
+        if not why and not _has_words(message):
+            why = ["R22:empty_turn"]
+        messages.append(replace(message, train=not why, mask_reasons=why, label=message.label or labels.get(index)))
+    errors = len({f.message for f in detected.findings if f.rule in MISTAKE_RULES and f.message is not None})
+    recoveries = len(set(detected.recovered.values()))
+    stats = Stats(len(detected.view.turns), trajectory.stats.tokens, errors, recoveries)
+    every = list(dict.fromkeys([*trajectory.flags, *flags]))
+    return replace(trajectory, messages=messages, stats=stats, flags=every)
+
+
+def _has_words(message: Message) -> bool:
+    return bool(message.content.strip() or message.tool_calls or (message.reasoning or "").strip())
+
+
+def _marked_dropped(trajectory: Trajectory, reason: str) -> Trajectory:
+    flag = f"dropped:{reason}"
+    return trajectory if flag in trajectory.flags else replace(trajectory, flags=[*trajectory.flags, flag])

@@ -1,0 +1,159 @@
+"""Whether an observation reads like an error, when its structure says nothing.
+
+The knowledge is of kinds of text, not of any tool: how a shell, getopt, errno, Python, node, compilers, SQL
+servers, HTTP and JSON tools word a failure. Two things keep the precision up:
+
+- the first lines are read as a message; the last lines too, where programs that stop put their reason;
+- GNU programs write "program: message", so the words of the command that ran say which lines are diagnostics,
+  and a diagnostic of a command whose failure the line does not pass on (shell.py) is not counted.
+
+Only the first HEAD_CHARS and last TAIL_CHARS characters are looked at, so cost is bounded whatever the length.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+import orjson
+
+from filters.trajectory import error_phrases as phrases
+from filters.trajectory.shell import ShellLine, read_shell_line, word_set
+
+__all__ = ["HEAD_CHARS", "TAIL_CHARS", "looks_like_test_report", "text_error"]
+
+HEAD_CHARS = 4096
+TAIL_CHARS = 2048
+_HEAD_LINES = 12
+_TAIL_LINES = 6
+_LINE_CHARS = 600
+
+_ERRNO = frozenset(os.strerror(code).lower() for code in errno.errorcode if code != 0)
+_SHELLS = word_set("sh bash zsh dash ksh csh tcsh fish ash busybox -bash -sh -zsh")
+
+_PROGRAM_LINE = re.compile(
+    r"(?P<program>(?:\.{0,2}/)?(?:[\w.+-]+/)*[\w.+-]{1,40}|\[{1,2}):(?: (?:\(\w+\) )?|(?=\d+: ))(?P<message>\S.*)", re.S
+)
+_SHELL_LINE = re.compile(r"^\S{0,200}?:? ?(?:-c: )?line \d+: (?=\S)|: -c: line \d+: ")
+_BLAMED = re.compile(r"(?:line \d+: )?([\w./+-]+): (?:command )?not found$")
+_WARNING = re.compile(r"(?:warn(?:ing)?|note|info|notice|debug|hint)\b", re.I)
+
+
+def looks_like_test_report(text: str) -> bool:
+    """Whether the head or tail of `text` holds a test runner's summary or per-test lines."""
+    if len(text) <= HEAD_CHARS + TAIL_CHARS:
+        return bool(phrases.TEST_REPORT.search(text))
+    return bool(phrases.TEST_REPORT.search(text[-TAIL_CHARS:]) or phrases.TEST_REPORT.search(text[:HEAD_CHARS]))
+
+
+def text_error(text: str, command: str = "") -> str | None:
+    """The kind of error that `text` reads like (text_shell, text_errno, text_traceback, …), None when it does not.
+
+    `command` is what was run, when known. Reading test reports is the caller's business. Cost bounded by
+    HEAD_CHARS + TAIL_CHARS.
+    """
+    head = _lines(text[:HEAD_CHARS])[:_HEAD_LINES]
+    if not head:
+        return None
+    tail = _lines(text[-TAIL_CHARS:])[-_TAIL_LINES:] if len(text) > HEAD_CHARS or len(head) == _HEAD_LINES else head[1:]
+    line_read = read_shell_line(command)
+    for number, line in enumerate((*head, *tail)):
+        known, found = _diagnostic(line, line_read)
+        if found:
+            return found
+        if number == 0 and not known:
+            found = _first_line(line) or _json_error(text)
+            if found:
+                return found
+    return _traceback(text, head, tail)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip()[:_LINE_CHARS] for line in text.splitlines() if line.strip()]
+
+
+def _first_line(line: str) -> str | None:
+    """What an observation's first line says when it is a message of its own."""
+    if _WARNING.match(line):
+        return None
+    for pattern, name in (
+        (phrases.TIMEOUT, "text_timeout"),
+        (phrases.SQL, "text_sql"),
+        (phrases.EDIT, "text_edit"),
+        (phrases.FORMAT, "text_format"),
+        (phrases.HTTP, "text_http"),
+    ):
+        if pattern.search(line):
+            return name
+    if phrases.FATAL.match(line) or phrases.TAGGED.match(line):
+        return "text_generic"
+    if phrases.SUBJECT.match(line):
+        return "text_refusal"
+    return None
+
+
+def _diagnostic(line: str, run: ShellLine) -> tuple[bool, str | None]:
+    """(whether the line is a diagnostic of a program that ran, what it says when it fails the command)."""
+    if _WARNING.match(line):
+        return False, None
+    if line[:6].lower() == "usage:":
+        return True, "text_usage"
+    matched = _PROGRAM_LINE.match(line)
+    program = matched["program"].rsplit("/", 1)[-1] if matched else ""
+    message = matched["message"] if matched else line
+    if program and program in run.hidden and program not in _SHELLS:
+        return True, None
+    if program in _SHELLS or _SHELL_LINE.search(line):
+        blamed = _BLAMED.search(message)
+        hidden = blamed is not None and blamed[1] in run.hidden
+        return True, None if hidden or _WARNING.match(message) else "text_shell"
+    if phrases.SYNTAX.search(line):
+        return True, "text_shell"
+    if phrases.COMPILER.match(line):
+        return True, "text_compiler"
+    if not program:
+        return False, None
+    ran = program in run.counted
+    if _WARNING.match(message):
+        return ran, None
+    if message.rsplit(": ", 1)[-1].rstrip(".").lower() in _ERRNO:
+        return True, "text_errno"
+    if phrases.USAGE.search(message):
+        return True, "text_usage"
+    if ran and phrases.REFUSAL.search(message):
+        return True, "text_program"
+    return ran, None
+
+
+def _traceback(text: str, head: list[str], tail: list[str]) -> str | None:
+    """An exception's trace: its opening line near the head, or its last line at the end."""
+    if phrases.TRACEBACK.search(text[:HEAD_CHARS]) or phrases.TRACEBACK.search(text[-TAIL_CHARS:]):
+        return "text_traceback"
+    last = tail[-1] if tail else head[-1]
+    if phrases.EXCEPTION.match(head[0]) or phrases.EXCEPTION.match(last):
+        return "text_traceback"
+    return None
+
+
+def _json_error(text: str) -> str | None:
+    """A JSON reply that reports failure: a true `error`/`errors`, status error, success or ok false, code 4xx/5xx."""
+    stripped = text[:HEAD_CHARS].strip()
+    if len(text) > HEAD_CHARS or not stripped.startswith("{"):
+        return None
+    try:
+        value = orjson.loads(stripped)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    if any(value.get(key) for key in ("error", "errors", "exception", "error_message", "isError", "is_error")):
+        return "text_json"
+    if value.get("success") is False or value.get("ok") is False:
+        return "text_json"
+    status = value.get("status", value.get("statusCode", value.get("code")))
+    if isinstance(status, str) and status.lower() in ("error", "failed", "failure", "fail"):
+        return "text_json"
+    if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
+        return "text_json"
+    return None

@@ -1,0 +1,126 @@
+"""The step that applies a policy to raw trajectories: counts, order, duplicates, equal bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.context import RunContext
+from pipelines.curriculum.masks import masks
+from pipelines.engine import InProcess
+from schemas.document import partition_of
+from schemas.errors import CheckError, RecipeError
+from schemas.progress import Quiet
+from schemas.recipe import parse_recipe
+from schemas.trajectory import TRAJECTORY_SCHEMA, Message, ToolCall, Trajectory, trajectory_id
+
+RECIPE = """
+name: t
+seed: 1
+engine: {partitions: 3}
+sources: [{name: a, kind: python-environment}]
+mixture: {method: proportional, budget_tokens: 10}
+tokenizer: {train: {}}
+curriculum: {}
+model: {hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 1, num_key_value_heads: 1, intermediate_size: 8}
+"""
+
+
+def _run(name: str, *, source: str = "synthesized", failed: bool = True) -> Trajectory:
+    messages = [
+        Message("user", f"read {name}"),
+        Message("assistant", tool_calls=[ToolCall("1", "read", '{"path":"a"}')]),
+        Message("tool", "no file a", tool_call_id="1", error=failed, signal="not_found" if failed else None),
+        Message("assistant", tool_calls=[ToolCall("2", "read", f'{{"path":"{name}"}}')]),
+        Message("tool", "mail of ann.other@somewhere.de", tool_call_id="2", error=False),
+        Message("assistant", "It holds a mail."),
+    ]
+    return Trajectory(trajectory_id(source, name, messages), source, "repair", messages)
+
+
+def _write(run: Path, name: str, trajectories: list[Trajectory]) -> None:
+    path = run / "trajectories" / "raw" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([t.to_row() for t in trajectories], TRAJECTORY_SCHEMA), path)
+
+
+def _context(run: Path, policy: str = "nanbeige") -> RunContext:
+    recipe = parse_recipe(RECIPE, overrides=[f"trajectories.policy={policy}"])
+    return RunContext(run, recipe, InProcess(), Quiet())
+
+
+def _rows(run: Path, kind: str) -> list[dict[str, Any]]:
+    files = sorted((run / "trajectories" / kind).glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def test_counts_add_up_and_rows_lie_by_partition_and_id(tmp_path: Path) -> None:
+    runs = [_run(f"f{n}") for n in range(20)]
+    silent = Trajectory("f" * 32, "synthesized", "repair", [Message("user", "hello")])
+    _write(tmp_path, "repair-00000.parquet", [*runs[:12], silent])
+    _write(tmp_path, "repair-00001.parquet", [*runs[12:], runs[0]])
+    output = masks(_context(tmp_path))
+    counts = output.counts
+    assert counts["trajectories_in"] == 22
+    assert counts["kept"] == 20
+    assert counts["dropped"] == {"R16:same_id": 1, "R22:nothing_to_train": 1}
+    assert (counts["assistant_turns"], counts["trained_turns"], counts["masked_turns"]) == (60, 40, 20)
+    assert counts["masked_by"] == {"R2:not_found": 20}
+    assert counts["recoveries"] == 20
+    assert counts["flags"] == {"recovery": 20}
+    assert counts["redacted"] == {}
+    assert [path.name for path in output.files] == [f"part-0000{k}.parquet" for k in (0, 1, 2)] * 2
+    for part in range(3):
+        ids = pq.read_table(tmp_path / "trajectories" / "kept" / f"part-0000{part}.parquet")["id"].to_pylist()
+        assert ids == sorted(ids)
+        assert all(partition_of(identity, 3) == part for identity in ids)
+    assert not (tmp_path / "trajectories" / "sorting").exists()
+    dropped = {row["id"]: row["flags"] for row in _rows(tmp_path, "dropped")}
+    assert dropped == {
+        "f" * 32: ["dropped:R22:nothing_to_train"],
+        runs[0].id: ["recovery", "dropped:R16:same_id"],
+    }
+
+
+def test_bytes_do_not_depend_on_how_raw_rows_lie_in_files(tmp_path: Path) -> None:
+    runs = [_run(f"f{n}") for n in range(9)]
+    one, two = tmp_path / "one", tmp_path / "two"
+    _write(one, "a.parquet", runs)
+    _write(two, "a.parquet", runs[5:])
+    _write(two, "b.parquet", runs[:5])
+    masks(_context(one))
+    masks(_context(two))
+    for file in sorted((one / "trajectories").glob("[kd]*/*.parquet")):
+        assert file.read_bytes() == (two / file.relative_to(one)).read_bytes()
+
+
+def test_people_are_redacted_in_recorded_runs_only(tmp_path: Path) -> None:
+    _write(tmp_path, "a.parquet", [_run("a"), _run("b", source="sessions")])
+    counts = masks(_context(tmp_path)).counts
+    assert counts["redacted"] == {"EMAIL": 1}
+    texts = {row["source"]: row["messages"][4]["content"] for row in _rows(tmp_path, "kept")}
+    assert texts == {"synthesized": "mail of ann.other@somewhere.de", "sessions": "mail of <EMAIL_1>"}
+
+
+def test_no_raw_files_give_empty_parts(tmp_path: Path) -> None:
+    output = masks(_context(tmp_path))
+    assert output.counts["trajectories_in"] == 0
+    assert [pq.read_metadata(path).num_rows for path in output.files] == [0] * 6
+
+
+def test_unknown_policy_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"'nanbeig'\. Did you mean 'nanbeige'"):
+        masks(_context(tmp_path, policy="nanbeig"))
+
+
+def test_a_cut_raw_file_is_refused_by_name(tmp_path: Path) -> None:
+    _write(tmp_path, "a.parquet", [_run("a")])
+    path = tmp_path / "trajectories" / "raw" / "a.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CheckError, match=r"a\.parquet: cannot be read"):
+        masks(_context(tmp_path))
+    assert not (tmp_path / "trajectories" / "kept").exists()
