@@ -44,8 +44,13 @@ SUBJECTS: dict[str, dict[str, str | None]] = {
     "networkx": {"algorithms": "math", "generators": "math", "linalg": "math"},
     "mpmath": {"": "math"},
     "torch": {
-        **{"nn/modules": "science", "nn/functional.py": "science", "optim": "science", "distributions": "science"},
-        **{"linalg": "math", "special": "math", "fft": "math"},
+        "nn/modules": "science",
+        "nn/functional.py": "science",
+        "optim": "science",
+        "distributions": "science",
+        "linalg": "math",
+        "special": "math",
+        "fft": "math",
     },
 }
 """Which folders of which packages are about a subject rather than about programming; the longest one decides, None
