@@ -82,20 +82,20 @@ def pack(lengths: Sequence[int] | npt.NDArray[Any], capacity: int) -> Packing:
     return Packing(samples, starts, tokens, squares, capacity)
 
 
-def order_rows(packing: Packing, seed: int, *, window: int = 1) -> Ints:
-    """A training order of the rows: shuffled by `seed`, then sorted by cost inside windows.
+def order_rows(squares: npt.NDArray[np.int64], seed: Sequence[int], *, window: int = 1) -> Ints:
+    """A training order of rows: shuffled by `seed` (non-negative integers), then alike in cost inside windows.
 
-    Rows are shuffled as wholes, never samples. With `window` w > 1 each w rows in a row of the shuffled order are drawn
-    from neighbours in cost (sum of squared lengths), so that ranks that step together wait little for one another;
-    the blocks themselves are in shuffled order. Returns row numbers, (rows,) int64.
+    Rows are shuffled as wholes, never samples. With `window` w > 1 the rows are sorted by `squares` (the summed squared
+    segment lengths of each, which attention costs), cut into blocks of w and the blocks shuffled: ranks that step
+    together wait little for one another. Returns row numbers, (rows,) int64.
     """
-    generator = np.random.Generator(np.random.PCG64(seed))
-    if window <= 1:
-        return generator.permutation(packing.rows).astype(np.int64)
-    by_cost = np.lexsort((np.arange(packing.rows), packing.squares))
-    blocks = [by_cost[at : at + window] for at in range(0, packing.rows, window)]
-    shuffled = [generator.permutation(blocks[i]) for i in generator.permutation(len(blocks))]
-    return np.concatenate(shuffled).astype(np.int64) if shuffled else np.empty(0, dtype=np.int64)
+    generator = np.random.Generator(np.random.PCG64(list(seed)))
+    rows = len(squares)
+    if window <= 1 or not rows:
+        return generator.permutation(rows).astype(np.int64)
+    by_cost = np.argsort(squares, kind="stable")
+    blocks = [by_cost[at : at + window] for at in range(0, rows, window)]
+    return np.concatenate([generator.permutation(blocks[i]) for i in generator.permutation(len(blocks))])
 
 
 @njit(cache=True)

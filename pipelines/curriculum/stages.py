@@ -1,0 +1,216 @@
+"""Which trajectory is trained in which stage, and in which row: pure planning over lengths and counts.
+
+Shares are of trained tokens (after masking) by kind of family, as the Nanbeige4.2 report states its curriculum
+(arXiv 2607.22083: 64K 82.7/11.6/5.7, 128K 47.8/22.7/29.5, 256K 22.4/8.7/68.9 % reasoning/general/agentic).
+
+Rules, in the order in which they win:
+1. No record is cut; each is in one stage at most. Longer than the last stage: `too_long`. Nothing trained:
+   `nothing_to_train`. Left at the end: `over_budget`, or `no_full_row` where the budget had room but no row could be
+   filled with it.
+2. Rows are whole: at least 95 % full, except one row of a stage whose supply does not reach further.
+3. Every stage that can have a first row gets one before any stage gets its second, and a stage's first row starts
+   with a record that no earlier stage can hold, if there is one.
+4. Where a kind is scarce, the stages that want it get the same part of what they want.
+5. Short before long: records are taken by difficulty, then length; in the last stage the other way round. Records
+   that earlier stages cannot hold come first in theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pipelines.curriculum.pack import order_rows, pack
+from pipelines.curriculum.rows import MIN_FILL, Records, RowBuilder, StageState
+from schemas.recipe import SftStage
+from schemas.trajectory import Trajectory
+
+__all__ = ["KINDS", "Plan", "Records", "StagePlan", "fair_quotas", "kind_of", "plan_stages"]
+
+KINDS = ("reasoning", "general", "agentic")
+EQUAL = dict.fromkeys(KINDS, 1 / 3)
+AGENTIC_FAMILIES = frozenset({"repair", "office", "search", "terminal"})
+UNKNOWN_DIFFICULTY = 5.5  # the middle of the scale 1 to 10: recorded runs do not say how hard they were
+SLACK = 0.01  # how far a stage's last row may pass its budget of trained tokens
+
+
+@dataclass(slots=True)
+class StagePlan:
+    """One stage. `rows` are lists of record indices in training order, `squares` the summed squared lengths of each."""
+
+    capacity: int
+    rows: list[list[int]]
+    squares: list[int]
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """All stages, and for each record that is in none its index and the reason."""
+
+    stages: list[StagePlan]
+    left_out: list[tuple[int, str]]
+
+
+def kind_of(trajectory: Trajectory) -> str:
+    """The kind that a trajectory counts as: reasoning, agentic (a tool family, tools, calls or results) or general."""
+    if trajectory.family == "reasoning":
+        return "reasoning"
+    if trajectory.family in AGENTIC_FAMILIES or trajectory.tools.strip() not in ("", "[]", "null"):
+        return "agentic"
+    uses_tools = any(message.tool_calls or message.role == "tool" for message in trajectory.messages)
+    return "agentic" if uses_tools else "general"
+
+
+def plan_stages(records: Records, stages: Sequence[SftStage], seed: int, *, cost_window: int = 1) -> Plan:
+    """Plan all SFT stages. Deterministic; memory and time grow with the number of records (about 20 µs each)."""
+    longest = max((stage.context_tokens for stage in stages), default=0)
+    too_long = records.lengths > longest
+    useless = ~too_long & (records.trained == 0)
+    left_out = [(int(i), "too_long") for i in np.flatnonzero(too_long)]
+    left_out += [(int(i), "nothing_to_train") for i in np.flatnonzero(useless)]
+    states = [
+        StageState(n, stage.context_tokens, stage.trained_tokens, {str(k): v for k, v in stage.shares.items()} or EQUAL)
+        for n, stage in enumerate(stages)
+    ]
+    metered = [bool(stage.shares) for stage in stages]
+    builder = RowBuilder(records, np.flatnonzero(~too_long & ~useless).tolist(), KINDS)
+    _choose_rows(builder, states, metered)
+    planned = [_finish(records, state, seed, cost_window) for state in states]
+    for plan, state, stage in zip(planned, states, stages, strict=True):
+        plan.report.update(_shares_report(state, stage))
+    for index in (i for i in range(len(records)) if builder.free[i]):
+        stops = {state.stopped_by for state in states if records.lengths[index] <= state.capacity}
+        left_out.append((index, "over_budget" if "budget" in stops else "no_full_row"))
+    return Plan(planned, sorted(left_out))
+
+
+def _choose_rows(builder: RowBuilder, states: list[StageState], metered: list[bool]) -> None:
+    orders = [_preferences(builder.records, states, n) for n in range(len(states))]
+    passed = [0, *(state.capacity for state in states[:-1])]
+    for state in states:
+        _reserve_anchor(builder, state, orders[state.number], passed[state.number])
+    for state in reversed(states):  # rule 3: a first row for everybody, the hardest to fill first
+        builder.start(orders[state.number], passed[state.number])
+        builder.add_row(state, _full_quotas(builder, state, metered), (1 + SLACK) * state.budget)
+    for scaled in (True, False):  # rule 4, then whatever the budgets still allow
+        for state in states:
+            builder.start(orders[state.number], passed[state.number])
+            state.rejected.clear()
+            quotas = _full_quotas(builder, state, metered)
+            if scaled and metered[state.number]:
+                quotas = fair_quotas(builder, states, state.number)
+            limit = sum(quotas.values()) if scaled else state.budget
+            while builder.add_row(state, quotas, (1 + SLACK) * limit):
+                pass
+    for state in states:
+        if not state.rows:
+            builder.start(orders[state.number], passed[state.number])
+            builder.add_row(state, _full_quotas(builder, state, metered), state.budget, short=True)
+
+
+def _reserve_anchor(builder: RowBuilder, state: StageState, order: Mapping[str, list[int]], passed: int) -> None:
+    """Set one long record aside for the stage's first row, of the kind with the largest share that has one."""
+    if not state.number:
+        return
+    for kind in sorted(KINDS, key=lambda k: (-state.shares.get(k, 0), k)):
+        if state.shares.get(kind, 0) > 0 and order[kind] and builder.records.lengths[order[kind][0]] > passed:
+            state.anchor = order[kind][0]
+            builder.reserve(state.anchor)
+            return
+
+
+def _preferences(records: Records, states: Sequence[StageState], number: int) -> dict[str, list[int]]:
+    """Record indices by kind in the order that a stage takes them (rule 5)."""
+    capacity = states[number].capacity
+    passed = states[number - 1].capacity if number else 0
+    difficulty = np.where(np.isnan(records.difficulty), UNKNOWN_DIFFICULTY, records.difficulty)
+    sign = -1 if number and number == len(states) - 1 else 1
+    ranked = np.lexsort(
+        (np.arange(len(records)), sign * records.lengths, sign * difficulty, records.lengths <= passed)
+    ).tolist()
+    order: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    for index in ranked:
+        if records.lengths[index] <= capacity and records.trained[index] > 0:
+            order[records.kinds[index]].append(index)
+    return order
+
+
+def _full_quotas(builder: RowBuilder, state: StageState, metered: list[bool]) -> dict[str, float]:
+    """Trained tokens wanted by kind; without shares in the recipe, in proportion to what there is."""
+    if metered[state.number]:
+        return {kind: share * state.budget for kind, share in state.shares.items()}
+    supply = {kind: builder.supply(kind, state.capacity) + state.taken.get(kind, 0) for kind in KINDS}
+    total = sum(supply.values())
+    return {kind: state.budget * amount / total for kind, amount in supply.items()} if total else {}
+
+
+def fair_quotas(builder: RowBuilder, states: Sequence[StageState], number: int) -> dict[str, float]:
+    """What stage `number` may take of each kind so that scarcity is shared evenly (max-min) with the later stages.
+
+    Stage s can use records of every length class up to s, so the share λ that all of the stages n…j can have of what
+    they still want is bounded by (supply of the classes up to j) / (wants of n…j), for every j.
+    """
+    quotas = {}
+    for kind in states[number].shares:
+        wanted = supply_before = 0.0
+        share = 1.0
+        for state in states[number:]:
+            wanted += max(0.0, state.shares.get(kind, 0.0) * state.budget - state.taken.get(kind, 0))
+            supply_before = builder.supply(kind, state.capacity)
+            if wanted > 0:
+                share = min(share, supply_before / wanted)
+        taken = states[number].taken.get(kind, 0)
+        full = states[number].shares[kind] * states[number].budget
+        quotas[kind] = taken + share * max(0.0, full - taken)
+    return quotas
+
+
+def _finish(records: Records, state: StageState, seed: int, cost_window: int) -> StagePlan:
+    """Pack what was chosen; the rows as built are kept where best fit would need more of them."""
+    chosen = sorted(index for row in state.rows for index in row)
+    lengths = records.lengths[chosen]
+    packing = pack(lengths, state.capacity) if chosen else None
+    if packing is None:
+        rows: list[list[int]] = []
+    elif packing.rows <= len(state.rows):
+        rows = [[chosen[i] for i in packing.row(n)] for n in range(packing.rows)]
+    else:
+        rows = [sorted(row, key=lambda i: (-records.lengths[i], i)) for row in state.rows]
+    squares = [int((records.lengths[row] ** 2).sum()) for row in rows]
+    order = order_rows(np.array(squares, dtype=np.int64), [seed, state.number], window=cost_window).tolist()
+    tokens = int(lengths.sum()) if chosen else 0
+    room = len(rows) * state.capacity
+    report = {
+        "rows": len(rows),
+        "segments": len(chosen),
+        "tokens": tokens,
+        "trained_tokens": state.trained,
+        "budget_trained_tokens": state.budget,
+        "fill": tokens / room if room else None,
+        "short_rows": sum(int(records.lengths[row].sum()) < MIN_FILL * state.capacity for row in rows),
+        "longest_segment": int(lengths.max()) if chosen else 0,
+        "sum_of_squares": sum(squares),
+    }
+    return StagePlan(state.capacity, [rows[n] for n in order], [squares[n] for n in order], report)
+
+
+def _shares_report(state: StageState, stage: SftStage) -> dict[str, Any]:
+    """Shares wanted and reached, in trained tokens, and what each kind lacks of its part of the budget."""
+    total = state.trained
+    wanted: dict[str, float] = {str(kind): share for kind, share in stage.shares.items()}
+    kinds = sorted(set(wanted) | {kind for kind, taken in state.taken.items() if taken})
+    return {
+        "shares": {
+            kind: {
+                "wanted": wanted.get(kind, 0.0) if wanted else None,
+                "reached": state.taken.get(kind, 0) / total if total else 0.0,
+                "trained_tokens": state.taken.get(kind, 0),
+                "shortfall": max(0, round(wanted.get(kind, 0) * stage.trained_tokens) - state.taken.get(kind, 0)),
+            }
+            for kind in kinds
+        }
+    }
