@@ -52,7 +52,7 @@ STEPS: tuple[Step, ...] = (
         name="read",
         function="pipelines.corpus.read.step:step",
         fields=("sources", "on_error", "engine.partitions"),
-        owns=("documents", "set_aside/read.jsonl"),
+        owns=("documents", "set_aside/read.jsonl", "spill/read"),
     ),
     Step(
         name="quality",
