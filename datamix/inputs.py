@@ -7,15 +7,15 @@ remembered in RUN/inputs.json under (size, modification time), which only decide
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pipelines.corpus.read.paths import find_files
+from pipelines.corpus.read.python_environment import choose_packages
 from schemas.errors import UsageError
-from schemas.files import canonical_json, read_json, sha256_file, write_json
+from schemas.files import canonical_json, digest_of, read_json, sha256_file, write_json
 from schemas.progress import Progress
-from schemas.recipe import Recipe
+from schemas.recipe import Recipe, SourceConfig
 
 __all__ = ["InputDigests", "expand_path", "step_inputs"]
 
@@ -96,8 +96,8 @@ class InputDigests:
             for name, path in files:
                 described.append([name, *self._file(path)])
                 advance(1)
-        if step == "read" and any(source.kind == "python-environment" for source in recipe.sources):
-            described.append(_environment())
+        if step == "read":
+            described += [_environment(source) for source in recipe.sources if source.kind == "python-environment"]
         self._save()
         return described
 
@@ -115,7 +115,10 @@ class InputDigests:
             write_json(self._cache_file, self._cache)
 
 
-def _environment() -> list[Any]:
-    """The Python and the installed packages: what a python-environment source reads from."""
-    packages = {(d.metadata["Name"] or "").lower(): d.version for d in metadata.distributions()}
-    return ["python-environment", sys.version, sorted(packages.items())]
+def _environment(source: SourceConfig) -> list[Any]:
+    """The Python and the packages that a python-environment source reads: versions, file names, descriptions.
+
+    Installed files of one version are taken to be the same bytes.
+    """
+    chosen = choose_packages(source)
+    return [source.name, sys.version, [[p.label, digest_of([list(p.files), p.description])] for p in chosen]]

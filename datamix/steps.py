@@ -66,7 +66,7 @@ STEPS: tuple[Step, ...] = (
         function="pipelines.corpus.dedup:step",
         upstream=("read", "quality"),
         fields=("dedup", "seed"),
-        owns=("verdicts/dedup",),
+        owns=("verdicts/dedup", "spill/dedup"),
     ),
     Step(
         name="classify",
@@ -97,10 +97,10 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         name="masks",
-        function="pipelines.curriculum.masks:step",
+        function="pipelines.curriculum.masks:masks",
         upstream=("synthesize",),
         fields=("trajectories.policy", "engine.partitions"),
-        owns=("trajectories/kept", "trajectories/dropped"),
+        owns=("trajectories/kept", "trajectories/dropped", "trajectories/sorting"),
     ),
     Step(
         name="tokenizer",
