@@ -15,18 +15,50 @@ _SURE = 0.9
 
 def _readers() -> dict[str, Callable[[], Reader]]:
     """Every format by name; when two score the same the earlier one is taken."""
+    from pipelines.synthesis.ingest.formats.agent_data import AgentData
+    from pipelines.synthesis.ingest.formats.anthropic import Anthropic
+    from pipelines.synthesis.ingest.formats.atif import Atif
+    from pipelines.synthesis.ingest.formats.claude_code import ClaudeCode
+    from pipelines.synthesis.ingest.formats.codex import Codex
+    from pipelines.synthesis.ingest.formats.gemini_cli import GeminiCli
+    from pipelines.synthesis.ingest.formats.harbor_traces import HarborTraces
+    from pipelines.synthesis.ingest.formats.hermes import FunctionText, Hermes
+    from pipelines.synthesis.ingest.formats.inspect_log import InspectLog
+    from pipelines.synthesis.ingest.formats.intercode import InterCode
+    from pipelines.synthesis.ingest.formats.llamafactory import LlamaFactory
+    from pipelines.synthesis.ingest.formats.mini_swe import MiniSwe
     from pipelines.synthesis.ingest.formats.openai_chat import OpenAIChat
     from pipelines.synthesis.ingest.formats.openhands import OpenHands
+    from pipelines.synthesis.ingest.formats.pi_session import PiSession
     from pipelines.synthesis.ingest.formats.sharegpt import ShareGPT
     from pipelines.synthesis.ingest.formats.swe_agent import SweAgent
+    from pipelines.synthesis.ingest.formats.swe_agent_hub import SweAgentHub
     from pipelines.synthesis.ingest.formats.tau import Tau2, TauBench, TauFewShot
+    from pipelines.synthesis.ingest.formats.toolbench import ToolBench, ToolEval
 
     classes: list[Callable[[], Reader]] = [
+        ClaudeCode,
+        PiSession,
+        Codex,
+        Atif,
+        InspectLog,
         SweAgent,
+        SweAgentHub,
         OpenHands,
+        MiniSwe,
         TauBench,
         Tau2,
         TauFewShot,
+        InterCode,
+        ToolBench,
+        ToolEval,
+        GeminiCli,
+        AgentData,
+        HarborTraces,
+        LlamaFactory,
+        Anthropic,
+        Hermes,
+        FunctionText,
         ShareGPT,
         OpenAIChat,
     ]

@@ -17,6 +17,7 @@ __all__ = [
     "canonical_role",
     "content_text",
     "json_text",
+    "mapping",
     "omitted",
     "split_think",
     "task_text",
@@ -60,6 +61,11 @@ _ROLES = {
 def json_text(value: Any) -> str:
     """JSON text of a parsed value: key order kept, non-ASCII as it is, `", "` and `": "` as separators."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value` when it is an object, else an empty one: for optional parts of a record."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def canonical_role(role: Any, field: str) -> str:

@@ -57,7 +57,7 @@ def _shown(file: Path, folder: Path) -> bool:
 def _matching(pattern: str) -> list[str]:
     import glob
 
-    return [name for name in glob.glob(pattern, recursive=True) if Path(name).is_file()]
+    return [name for name in glob.iglob(pattern, recursive=True) if Path(name).is_file()]  # noqa: PTH207
 
 
 def ingest_paths(paths: Iterable[str | Path], format: str = "auto") -> Iterator[Item]:
@@ -228,7 +228,13 @@ def _yaml(path: str, readers: Readers) -> Iterator[Item]:
         except yaml.YAMLError as error:
             yield SetAside(path, "", "", f"not YAML: {shorten(str(error))}", "", None)
             return
-    yield from _one(value, Place(path), readers, [])
+    for item in _one(value, Place(path), readers, []):
+        if isinstance(item, Trajectory):
+            item.notes.append("a demonstration file (YAML), edited by hand: not the model's words")
+            for message in item.messages:
+                if message.role == "assistant":
+                    message.author = "demo"
+        yield item
 
 
 def _parquet(path: str, readers: Readers) -> Iterator[Item]:

@@ -87,6 +87,10 @@ class Notes:
         if times > 0:
             self._counts[text] += times
 
+    def include(self, others: Notes) -> None:
+        """Add the notes of `others` with their counts."""
+        self._counts.update(others._counts)
+
     def lines(self) -> list[str]:
         """'text' or 'text: N', in the order of first mention."""
         return [text if count == 1 else f"{text}: {count}" for text, count in self._counts.items()]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
 from pipelines.synthesis.ingest.formats.openai_chat import outcome_of
-from pipelines.synthesis.ingest.parts import arguments_text, content_text, json_text, omitted, tools_text
+from pipelines.synthesis.ingest.parts import arguments_text, content_text, json_text, mapping, omitted, tools_text
 from pipelines.synthesis.ingest.records import Notes, Place, RecordError, SetAside
 from schemas.trajectory import Message, Outcome, Task, ToolCall, Trajectory
 
@@ -60,8 +60,7 @@ class OpenHands:
                 raise RecordError(f"history[{index}]", "an event must be an object", event)
             conversation.take(event, f"history[{index}]")
         conversation.close()
-        metadata = row.get("metadata") if isinstance(row.get("metadata"), Mapping) else {}
-        result = row.get("test_result") if isinstance(row.get("test_result"), Mapping) else {}
+        metadata, result = mapping(row.get("metadata")), mapping(row.get("test_result"))
         yield assemble(
             source=self.name,
             place=place,
@@ -72,9 +71,9 @@ class OpenHands:
             outcome=_outcome(row, result),
             extra={
                 "error": row.get("error"),
-                "model": ((metadata or {}).get("llm_config") or {}).get("model"),
-                "submission": (result or {}).get("git_patch", row.get("git_patch")),
-                "max_iterations": (metadata or {}).get("max_iterations"),
+                "model": mapping(metadata.get("llm_config")).get("model"),
+                "submission": result.get("git_patch", row.get("git_patch")),
+                "max_iterations": metadata.get("max_iterations"),
                 "finished": conversation.finished,
             },
         )
@@ -103,9 +102,9 @@ def _task(row: Mapping[str, Any]) -> Task:
     )
 
 
-def _outcome(row: Mapping[str, Any], result: Any) -> Outcome:
+def _outcome(row: Mapping[str, Any], result: Mapping[str, Any]) -> Outcome:
     report = row.get("report")
-    for holder in (report, result, (result or {}).get("report")):
+    for holder in (report, result, result.get("report")):
         if isinstance(holder, Mapping) and isinstance(holder.get("resolved"), bool):
             return Outcome(holder["resolved"], None, "resolved")
     if isinstance(row.get("issue"), Mapping):
@@ -237,7 +236,7 @@ class _Conversation:
         kind = event["observation"]
         if kind in _SILENT_OBSERVATIONS:
             return
-        extras = event.get("extras") if isinstance(event.get("extras"), Mapping) else {}
+        extras = mapping(event.get("extras"))
         text = content_text(event.get("content"), self.notes, field)
         metadata = event.get("tool_call_metadata")
         identity = None
@@ -247,7 +246,7 @@ class _Conversation:
             identity = self._by_event.get(event["cause"])
         elif self._unpaired is not None and "id" not in event:
             identity, self._unpaired = self._unpaired, None
-        error, signal = _signal(kind, event, extras or {})
+        error, signal = _signal(kind, event, extras)
         if identity is None:
             if kind == "error":
                 signal = "error_observation:unrecorded_call"

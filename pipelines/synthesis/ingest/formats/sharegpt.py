@@ -1,4 +1,4 @@
-"""ShareGPT rows: conversations[{from, value}] with function_call / observation turns, `tools` a JSON string, `system`."""
+"""ShareGPT rows: conversations[{from, value}] with function_call / observation turns; `tools` is JSON text."""
 
 from __future__ import annotations
 

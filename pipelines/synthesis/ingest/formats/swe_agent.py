@@ -13,6 +13,7 @@ from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
 from pipelines.synthesis.ingest.formats.chat import chat_message, looks_like_messages
+from pipelines.synthesis.ingest.parts import mapping
 from pipelines.synthesis.ingest.records import Notes, Place, RecordError, SetAside
 from schemas.trajectory import Message, Outcome, Task, Trajectory
 
@@ -37,7 +38,7 @@ class SweAgent:
             if not steps and "history" in value:
                 return 0.9
         history = value.get("history")
-        if looks_like_messages(history):
+        if isinstance(history, list) and looks_like_messages(history):
             marked = any(mark in item for item in history for mark in _MARKS if isinstance(item, Mapping))
             return 0.9 if marked else 0.4
         return 0.0
@@ -53,7 +54,7 @@ class SweAgent:
             notes.add("no history in the file: turns rebuilt from the steps (response, observation)")
         else:
             raise RecordError("history", "the run has no messages", history)
-        info = value.get("info") if isinstance(value.get("info"), Mapping) else {}
+        info = mapping(value.get("info"))
         replay = _replay(value.get("replay_config"))
         _stop_of(messages, info, notes)
         yield assemble(
@@ -66,9 +67,9 @@ class SweAgent:
             extra={
                 "exit_status": info.get("exit_status"),
                 "submission": info.get("submission"),
-                "model": ((replay.get("agent") or {}).get("model") or {}).get("name"),
+                "model": mapping(mapping(replay.get("agent")).get("model")).get("name"),
                 "steps": len(value["trajectory"]) if isinstance(value.get("trajectory"), list) else None,
-                "api_calls": (info.get("model_stats") or {}).get("api_calls"),
+                "api_calls": mapping(info.get("model_stats")).get("api_calls"),
             },
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
 from pipelines.synthesis.ingest.formats.chat import chat_message
-from pipelines.synthesis.ingest.parts import call_from_function, canonical_role, content_text, tools_text
+from pipelines.synthesis.ingest.parts import call_from_function, canonical_role, content_text, mapping, tools_text
 from pipelines.synthesis.ingest.records import Notes, Place, RecordError, SetAside
 from schemas.trajectory import Message, Outcome, Task, Trajectory
 
@@ -42,8 +42,8 @@ class TauBench:
             if message.role == "tool" and message.content.startswith("Error"):
                 message.error, message.signal = True, "error_prefix"
             messages.append(message)
-        info = value.get("info") if isinstance(value.get("info"), Mapping) else {}
-        task = info.get("task") if isinstance(info.get("task"), Mapping) else {}
+        info = mapping(value.get("info"))
+        task = mapping(info.get("task"))
         reward = _reward(value.get("reward"))
         instruction = task.get("instruction")
         yield assemble(
@@ -98,9 +98,7 @@ class Tau2:
                 messages.append(message)
         graded = simulation.get("reward_info")
         reward = _reward(graded.get("reward")) if isinstance(graded, Mapping) else None
-        info = log.get("info") if isinstance(log.get("info"), Mapping) else {}
-        environment = (info or {}).get("environment_info")
-        tools = environment.get("tool_defs") if isinstance(environment, Mapping) else None
+        tools = mapping(mapping(log.get("info")).get("environment_info")).get("tool_defs")
         return assemble(
             source=self.name,
             place=place,
@@ -161,7 +159,7 @@ class TauFewShot:
         return 0.95 if isinstance(value, Mapping) and isinstance(value.get("messages_display"), str) else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
-        """One trajectory a row. Calls are not in the source ("assistant: None"): their turns stay empty, author "lost"."""
+        """One trajectory a row. Calls are not in the source ("assistant: None"): empty turns of author "lost"."""
         text = value["messages_display"]
         notes = Notes()
         marks = list(self._turn.finditer(text))
