@@ -8,7 +8,7 @@ from pipelines.synthesis.ingest.parts import json_text, task_text
 from pipelines.synthesis.ingest.records import Notes, Place, RecordError
 from schemas.trajectory import Message, Outcome, Stats, Task, ToolCall, Trajectory, trajectory_id
 
-__all__ = ["assemble", "bind_results", "count"]
+__all__ = ["assemble", "bind_results", "count", "make_encodable"]
 
 
 class _Calls:
@@ -89,6 +89,27 @@ def bind_results(messages: list[Message], notes: Notes) -> None:
             calls.block = []
 
 
+def make_encodable(messages: list[Message], notes: Notes) -> None:
+    """Replace lone surrogates (from JSON inside JSON), which no UTF-8 file can hold, in place."""
+
+    def clean(text: str) -> str:
+        if text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            notes.add("lone surrogates replaced by U+FFFD")
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text
+
+    for message in messages:
+        message.content = clean(message.content)
+        if message.reasoning is not None:
+            message.reasoning = clean(message.reasoning)
+        for call in message.tool_calls:
+            call.name, call.arguments = clean(call.name), clean(call.arguments)
+
+
 def count(messages: list[Message]) -> Stats:
     """Assistant turns, and turns that a structured signal says went wrong."""
     turns = sum(1 for message in messages if message.role == "assistant")
@@ -119,6 +140,7 @@ def assemble(
     """The canonical record of one run. Raises RecordError when there are no messages."""
     if not messages:
         raise RecordError("messages", "the run has no messages")
+    make_encodable(messages, notes)
     bind_results(messages, notes)
     task = task or Task()
     if not task.instruction:
