@@ -125,7 +125,7 @@ def _lengths(run: Path) -> Any:
         )
     order = sorted({x for trace in figure.data for x in trace.x}, key=lambda text: int(text.replace(",", "")))
     figure.update_xaxes(title="tokens (from)", categoryorder="array", categoryarray=order, type="category")
-    return figure.update_yaxes(type="log", title="segments")
+    return figure.update_yaxes(type="log", dtick=1, title="segments")
 
 
 def _segment_lengths(path: Path) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from datamix.folder import describe_run, run_recipe
 from datamix.run import TIMINGS_NAME
-from datamix.stats_stages import stage_figures, training_figures
+from datamix.stats_stages import left_out_figures, stage_figures, training_figures
 from datamix.steps import STEPS
 from pipelines.corpus.tables import JUDGES, documents_part, part_name, read_verdicts
 from schemas.document import KEEP
@@ -50,6 +50,7 @@ def run_stats(run: str | Path) -> dict[str, Any]:
         stats |= _corpus(folder, recipe, manifests)
     stats["trajectories"] = {name: manifests[name].counts for name in ("synthesize", "masks") if name in manifests}
     stats["stages"] = stage_figures(folder, manifests)
+    stats["left_out"] = left_out_figures(folder, manifests)
     stats |= training_figures(folder, manifests)
     return stats
 

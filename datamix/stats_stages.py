@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +14,7 @@ from schemas.files import read_json
 from schemas.manifest import Manifest
 from schemas.shard import StageIndex, read_index
 
-__all__ = ["stage_figures", "training_figures"]
+__all__ = ["left_out_figures", "stage_figures", "training_figures"]
 
 
 def stage_figures(run: Path, manifests: dict[str, Manifest]) -> list[dict[str, Any]]:
@@ -22,6 +23,17 @@ def stage_figures(run: Path, manifests: dict[str, Manifest]) -> list[dict[str, A
         return []
     index = read_index(run / "shards")
     return [_stage(run / "shards", stage) for stage in index.stages]
+
+
+def left_out_figures(run: Path, manifests: dict[str, Manifest]) -> list[dict[str, Any]]:
+    """What no shard holds, by record and reason, with its token bill: shards/audit.parquet in sums."""
+    if "shards" not in manifests:
+        return []
+    audit = pl.read_parquet(run / "shards" / "audit.parquet")
+    sums = audit.group_by("record", "reason").agg(
+        pl.len().alias("records"), pl.col("copies").sum(), pl.col("tokens").sum(), pl.col("trained_tokens").sum()
+    )
+    return sums.sort("record", "reason").to_dicts()
 
 
 def _stage(folder: Path, stage: StageIndex) -> dict[str, Any]:
@@ -36,7 +48,20 @@ def _stage(folder: Path, stage: StageIndex) -> dict[str, Any]:
         "segments": sum(file.segments for file in stage.files),
         "fill": stage.tokens / room if room else None,
         "longest_segment": max((_longest(folder / file.path) for file in stage.files), default=0),
-        "report": stage.report,
+        "shares": {kind: _share(said) for kind, said in stage.report.get("shares", {}).items()},
+        "report": {key: value for key, value in stage.report.items() if key != "shares"},
+    }
+
+
+def _share(said: dict[str, Any]) -> dict[str, Any]:
+    """The planner's words for one kind, in those that the domains use; wanted None: the recipe names no shares."""
+    wanted, reached = said.get("wanted"), said["reached"]
+    return {
+        "trained_tokens": said["trained_tokens"],
+        "target_share": wanted,
+        "share": reached,
+        "difference": None if wanted is None else reached - wanted,
+        "shortfall_tokens": said.get("shortfall", 0),
     }
 
 

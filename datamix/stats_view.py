@@ -32,6 +32,8 @@ def print_stats(stats: dict[str, Any], console: Console, by: Collection[str] = T
     if "stage" in by:
         _trajectories(stats["trajectories"], console)
         _stages(stats["stages"], console)
+        _stage_shares(stats["stages"], console)
+        _left_out(stats["left_out"], console)
         _training(stats, console)
 
 
@@ -102,6 +104,38 @@ def _stages(stages: list[dict[str, Any]], console: Console) -> None:
     ]
     columns = ["stage", "context", "rows", "segments", "tokens", "trained tokens", "fill", "longest segment"]
     console.print(table("Stages", columns, rows))
+
+
+def _stage_shares(stages: list[dict[str, Any]], console: Console) -> None:
+    """Trained tokens of each SFT stage by kind, wanted and reached."""
+    rows = []
+    for stage in stages:
+        for kind, share in stage["shares"].items():
+            wanted, difference = share["target_share"], share["difference"]
+            rows.append(
+                (
+                    stage["name"],
+                    kind,
+                    share["trained_tokens"],
+                    f"{share['share']:.2%}",
+                    None if wanted is None else f"{wanted:.2%}",
+                    None if difference is None else f"{abs(difference):.2%}",
+                    share["shortfall_tokens"],
+                )
+            )
+    if rows:
+        columns = ["stage", "kind", "trained tokens", "share", "wanted", "|diff|", "tokens lacking"]
+        console.print(table("Trained tokens by kind", columns, rows, text_columns=2))
+
+
+def _left_out(left_out: list[dict[str, Any]], console: Console) -> None:
+    rows = [
+        (entry["record"], entry["reason"], entry["records"], entry["copies"], entry["tokens"], entry["trained_tokens"])
+        for entry in left_out
+    ]
+    if rows:
+        columns = ["record", "reason", "records", "copies", "tokens", "trained tokens"]
+        console.print(table("In no shard (shards/audit.parquet)", columns, rows, text_columns=2))
 
 
 def _training(stats: dict[str, Any], console: Console) -> None:

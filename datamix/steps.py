@@ -104,7 +104,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         name="tokenizer",
-        function="pipelines.curriculum.tokenizer:step",
+        function="pipelines.curriculum.tokenizer:tokenizer",
         upstream=("corpus", "masks"),
         fields=("tokenizer", "mixture", "seed"),
         owns=("tokenizer",),
@@ -118,10 +118,10 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         name="shards",
-        function="pipelines.curriculum.shards:step",
+        function="pipelines.curriculum.shards:shards",
         upstream=("corpus", "masks", "tokenizer", "reweight"),
         fields=("*",),  # the shards' metadata carries the digest of the whole recipe
-        owns=("shards",),
+        owns=("shards", "work/shards"),
     ),
     Step(
         name="train",

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamix.checks.corpus import check_corpus
+from datamix.checks.curriculum import check_curriculum
 from datamix.checks.files import check_files
 from datamix.checks.result import CheckResult
 from datamix.checks.shards import check_shard_file, check_shards
@@ -59,6 +60,7 @@ def _check_run(run: Path, progress: Progress) -> CheckResult:
     check_trajectories(run, manifests, result, progress)
     if "shards" in manifests:
         check_shards(run / "shards", "shards/", result, progress)
+        check_curriculum(run, result)
     return result
 
 

@@ -12,7 +12,11 @@ from schemas.errors import UsageError
 __all__ = ["command"]
 
 # Parts of the JSON that belong to one table alone
-_PARTS = {"domain": ("domains",), "source": ("sources",), "stage": ("stages", "trajectories", "training", "evaluation")}
+_PARTS = {
+    "domain": ("domains",),
+    "source": ("sources",),
+    "stage": ("stages", "left_out", "trajectories", "training", "evaluation"),
+}
 
 
 @click.command()

@@ -96,7 +96,13 @@ def _write_shards(run: Path) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_pylist([row], schema))
     file = ShardFile("sft-64K/part-00000.arrow", sha256_file(path), path.stat().st_size, 1, 6, 3, 2)
-    write_index(run / "shards", ShardIndex(300, "t", "r", [StageIndex("sft-64K", "sft", 8, [file])]))
+    shares = {"agentic": {"wanted": 0.75, "reached": 1.0, "trained_tokens": 3, "shortfall": 0}}
+    stage = StageIndex("sft-64K", "sft", 8, [file], {"fill": 0.75, "shares": shares})
+    write_index(run / "shards", ShardIndex(300, "t", "r", [stage]))
+    audit = [("trajectory", "too_long", 100, 10), ("trajectory", "too_long", 50, 5), ("document", "over_budget", 7, 7)]
+    names = ("record", "reason", "tokens", "trained_tokens")
+    rows = [dict(zip(names, row, strict=True), id=str(n), copies=1) for n, row in enumerate(audit)]
+    pq.write_table(pa.Table.from_pylist(rows), run / "shards/audit.parquet")
 
 
 def _write_training(run: Path) -> None:
@@ -152,13 +158,24 @@ def test_stages_have_fill_and_the_longest_segment(run: Path) -> None:
     assert (stage["fill"], stage["longest_segment"], stage["segments"]) == (0.75, 4, 2)
 
 
+def test_stage_shares_and_what_is_left_out_have_their_token_bill(run: Path) -> None:
+    stats = run_stats(run)
+    assert stats["stages"][0]["shares"]["agentic"] == {
+        "trained_tokens": 3, "target_share": 0.75, "share": 1.0, "difference": 0.25, "shortfall_tokens": 0
+    }  # fmt: skip
+    assert stats["left_out"] == [
+        {"record": "document", "reason": "over_budget", "records": 1, "copies": 1, "tokens": 7, "trained_tokens": 7},
+        {"record": "trajectory", "reason": "too_long", "records": 2, "copies": 2, "tokens": 150, "trained_tokens": 15},
+    ]
+
+
 def test_json_and_tables_come_from_the_same_figures(run: Path) -> None:
     runner = CliRunner()
     stats = json.loads(runner.invoke(command, [str(run), "--json"]).stdout)
     assert {"tokens", "target_share", "share"} <= set(stats["domains"]["math"])
     shown = runner.invoke(command, [str(run)])
     assert shown.exit_code == 0, shown.output
-    for text in ("near_duplicate", "61.54%", "sft-64K", "75.00%", "1,234 parameters"):
+    for text in ("near_duplicate", "61.54%", "sft-64K", "75.00%", "1,234 parameters", "too_long"):
         assert text in shown.output
 
 
@@ -204,7 +221,7 @@ def test_report_is_one_file_that_fetches_nothing(run: Path, tmp_path: Path) -> N
     page.feed(text)
     assert page.fetched == []
     assert page.tags.count("table") == 3
-    assert text.count('class="plotly-graph-div"') == 5  # shares, documents, drops, lengths, loss
+    assert text.count('class="plotly-graph-div"') == 6  # shares, documents, drops, composition, lengths, loss
     assert "near_duplicate" in text
 
 

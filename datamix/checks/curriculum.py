@@ -1,0 +1,105 @@
+"""Nothing lost between the kept records and the shards: every record is in a shard or in the audit, with its tokens.
+
+Memory: one small row a document and a trajectory, never tokens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamix.checks.result import CheckResult
+from schemas.shard import StageIndex, read_index
+
+__all__ = ["check_curriculum"]
+
+_AUDIT = "shards/audit.parquet"
+
+
+def check_curriculum(run: Path, result: CheckResult) -> None:
+    """Compare corpus, mixture and trajectories with shards and audit, record by record.
+
+    Does nothing when one of the files it needs already has a fault.
+    """
+    if any(path.startswith(("shards", "mixture", "trajectories", "corpus")) for path in result.damaged()):
+        return
+    index = read_index(run / "shards")
+    audit = pl.read_parquet(run / _AUDIT)
+    pretrain = [stage for stage in index.stages if stage.phase == "pretrain"]
+    if pretrain:
+        _check_documents(run, _segments(run, pretrain), audit.filter(pl.col("record") == "document"), result)
+    sft = [stage for stage in index.stages if stage.phase == "sft"]
+    _check_trajectories(run, _segments(run, sft), audit.filter(pl.col("record") == "trajectory"), result)
+    result.summary["left_out"] = dict(
+        sorted(
+            (f"{record} {reason}", rows)
+            for record, reason, rows in audit.group_by("record", "reason").len().iter_rows()
+        )
+    )
+
+
+def _segments(run: Path, stages: list[StageIndex]) -> pl.DataFrame:
+    """Columns id and tokens: every segment of the stages."""
+    frames = [pl.DataFrame(schema={"id": pl.String, "tokens": pl.Int64})]
+    for stage in stages:
+        for file in stage.files:
+            with pa.memory_map(str(run / "shards" / file.path)) as source, pa.ipc.open_file(source) as reader:
+                for number in range(reader.num_record_batches):
+                    batch = reader.get_batch(number)
+                    table = pa.table(
+                        {
+                            "id": batch.column("segment_ids").flatten(),
+                            "tokens": batch.column("segment_lengths").flatten().cast(pa.int64()),
+                        }
+                    )
+                    frame = pl.from_arrow(table)
+                    assert isinstance(frame, pl.DataFrame)
+                    frames.append(frame)
+    return pl.concat(frames)
+
+
+def _check_documents(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, result: CheckResult) -> None:
+    """Every document is in the pretraining rows as often as the mixture says, less what the audit lists, whole."""
+    tables = [
+        pq.read_table(path, columns=["id", "tokens", "epochs"], partitioning=None)
+        for path in sorted((run / "mixture").glob("part-*.parquet"))
+    ]
+    mixture = pl.from_arrow(pa.concat_tables(tables))
+    assert isinstance(mixture, pl.DataFrame)
+    # a copy of a document is its tokens and the end-of-text token
+    wanted = mixture.group_by("id").agg(
+        ((pl.col("tokens") + 1) * pl.col("epochs")).sum().cast(pl.Int64).alias("wanted")
+    )
+    found = segments.group_by(pl.col("id").str.split("@").list.first()).agg(pl.col("tokens").sum().alias("found"))
+    left = audit.group_by("id").agg(pl.col("tokens").sum().alias("left"))
+    joined = wanted.join(found, on="id", how="full", coalesce=True).join(left, on="id", how="full", coalesce=True)
+    wrong = joined.fill_null(0).filter(pl.col("wanted") != pl.col("found") + pl.col("left")).sort("id")
+    if len(wrong):
+        first = wrong.row(0, named=True)
+        result.fault(
+            "shards",
+            f"{len(wrong)} documents are not there as often as the mixture says; the first is {first['id']}: "
+            f"{first['wanted']} tokens wanted, {first['found']} in shards, {first['left']} in the audit",
+        )
+
+
+def _check_trajectories(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, result: CheckResult) -> None:
+    """Every kept trajectory is one segment of one stage, or one row of the audit."""
+    ids = [
+        record
+        for path in sorted((run / "trajectories" / "kept").glob("part-*.parquet"))
+        for record in pq.read_table(path, columns=["id"], partitioning=None).column("id").to_pylist()
+    ]
+    kept = pl.DataFrame({"id": ids}, schema={"id": pl.String}).group_by("id").len("kept")
+    out = pl.concat([segments.select("id"), audit.select("id")]).group_by("id").len("out")
+    wrong = kept.join(out, on="id", how="full", coalesce=True).fill_null(0).filter(pl.col("kept") != pl.col("out"))
+    if len(wrong):
+        first = wrong.sort("id").row(0, named=True)
+        result.fault(
+            "shards",
+            f"{len(wrong)} trajectories are not in exactly one place; the first is {first['id']}: "
+            f"{first['kept']} times kept, {first['out']} times in shards or audit",
+        )
