@@ -35,6 +35,11 @@ class Rendered:
     mask: npt.NDArray[np.bool_]
     runs: list[tuple[int, str]]
 
+    @classmethod
+    def empty(cls) -> Rendered:
+        """Nothing at all: what a trajectory that could not be rendered has."""
+        return cls(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.bool_), [])
+
     @property
     def trained(self) -> int:
         """Tokens that are trained on."""

@@ -18,7 +18,6 @@ import numpy.typing as npt
 __all__ = ["MIN_FILL", "Records", "RowBuilder", "StageState"]
 
 MIN_FILL = 0.95  # the share of a row that must be used (the promise of the shards step)
-MOST_BEYOND = 0.05  # of a stage's budget: what one row may hold of kinds whose share is used up
 GOOD_FILL = 0.98  # below this a search over pairs and triples tries to do better
 SEARCHED = 256  # records looked at in that search: all pairs and triples of them, 256^2 sums at once
 ANCHOR_TRIES = 4  # rows that may fail around a long record before the stage goes on without one
@@ -101,8 +100,8 @@ class RowBuilder:
         """Build one more row of `stage`; False when none could be filled (everything is as before then).
 
         `quotas` are the trained tokens wanted of each kind in the whole stage, `limit` those that all its rows may
-        hold. What fills up a row beyond the quotas may be MOST_BEYOND of the limit. Neither binds a stage's first row.
-        `short` accepts a row below MIN_FILL.
+        hold. A row counts only if it brings the stage closer to its quotas (what fills it up may be of a kind whose
+        quota is used up). Neither binds a stage's first row. `short` accepts a row below MIN_FILL.
         """
         tries = 1 if short else ANCHOR_TRIES
         for attempt in range(tries + 1):
@@ -115,7 +114,7 @@ class RowBuilder:
                 return True
             self._undo(row)
             stage.stopped_by = "budget" if full else "fill"
-            if not row or full or self._lengths[row[0]] <= self._longer_than:
+            if not row or self._lengths[row[0]] <= self._longer_than:
                 return False
             stage.rejected.add(row[0])
         return False
@@ -128,9 +127,12 @@ class RowBuilder:
         return taken
 
     def _within(self, stage: StageState, row: list[int], quotas: Mapping[str, float], limit: float) -> bool:
-        taken = self._taken_with(stage, row)
-        beyond = sum(max(0.0, amount - max(quotas.get(k, 0.0), stage.taken.get(k, 0))) for k, amount in taken.items())
-        return sum(taken.values()) <= limit and beyond <= MOST_BEYOND * limit
+        before, after = stage.taken, self._taken_with(stage, row)
+        kinds = sorted({*quotas, *after})
+        distance = sum(
+            abs(quotas.get(k, 0.0) - after.get(k, 0)) - abs(quotas.get(k, 0.0) - before.get(k, 0)) for k in kinds
+        )
+        return distance < 0 and sum(after.values()) <= limit
 
     def _build(self, stage: StageState, quotas: Mapping[str, float], *, anchored: bool) -> list[int]:
         row: list[int] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from schemas.files import sha256_file
 __all__ = ["TextTokenizer", "load_tokenizer"]
 
 Ids = npt.NDArray[np.uint32]
+BATCH_CHARACTERS = 1_000_000
 
 
 class TextTokenizer:
@@ -103,16 +104,23 @@ class TextTokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text. Raises InputError when a text holds a lone surrogate (no UTF-8 form)."""
-        return [
-            self._checked(text, np.array(encoding.ids, dtype=np.uint32))
-            for text, encoding in zip(texts, self._encodings(texts), strict=True)
-        ]
+        """Ids of each text. Raises InputError when a text holds a lone surrogate (no UTF-8 form).
+
+        Memory: the ids, and about 100 bytes a token for BATCH_CHARACTERS of text at a time (one text at least).
+        """
+        made: list[Ids] = []
+        for group in _groups(texts):
+            encodings = self._encodings(group)
+            made.extend(
+                self._checked(text, np.array(encoding.ids, dtype=np.uint32))
+                for text, encoding in zip(group, encodings, strict=True)
+            )
+        return made
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
         """How many ids each text has: `len` of `encode_batch`, without making the arrays."""
         if not self._may_give_controls:
-            return [len(encoding) for encoding in self._encodings(texts)]
+            return [len(encoding) for group in _groups(texts) for encoding in self._encodings(group)]
         return [len(ids) for ids in self.encode_batch(texts)]
 
     def _encodings(self, texts: Sequence[str]) -> list[Any]:
@@ -157,6 +165,19 @@ class TextTokenizer:
         """How the vocabulary spells one id; None for an id that it does not have."""
         spelled: str | None = self._full.id_to_token(token_id)
         return spelled
+
+
+def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        if group and size + len(text) > BATCH_CHARACTERS:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += len(text)
+    if group:
+        yield group
 
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> TextTokenizer:

@@ -1,0 +1,294 @@
+"""Step `shards`: kept documents and trajectories become packed rows in Arrow files, and the index of them.
+
+Tokenizing and writing run as parallel tasks over files; in between only ids, lengths and counts are held (about 100
+bytes a record), never text or tokens. What is in no shard is in shards/audit.parquet with its token bill.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from pipelines.context import RunContext, StepOutput
+from pipelines.curriculum.assemble import PLAN_SCHEMA, AssembleTask, assemble_file, write_plan
+from pipelines.curriculum.pieces import PretrainPlan, plan_pretrain, spread_copies
+from pipelines.curriculum.stages import Records, StagePlan, plan_stages
+from pipelines.curriculum.token_files import TokenizeTask, tokenize_documents, tokenize_trajectories
+from pipelines.synthesis.tokens import load_tokenizer
+from schemas.errors import CheckError
+from schemas.files import atomic_path
+from schemas.shard import ShardFile, ShardIndex, StageIndex, write_index
+
+__all__ = ["AUDIT_SCHEMA", "shards"]
+
+AUDIT_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("record", pa.string()),  # document or trajectory
+        ("reason", pa.string()),  # too_long, over_budget, no_full_row, nothing_to_train, cannot_render
+        ("copies", pa.int64()),  # of a document; 1 for a trajectory
+        ("tokens", pa.int64()),  # in all copies
+        ("trained_tokens", pa.int64()),
+        ("problem", pa.string()),
+    ]
+)
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _Listing:
+    """All tokenized records of one sort: parallel columns over records, and where each lies in the work files."""
+
+    columns: dict[str, list[Any]]
+    part: Ints
+    record: Ints
+    start: Ints
+
+
+def shards(context: RunContext) -> StepOutput:
+    """Write RUN/shards/. Raises CheckError when an input file is not what the mixture or the plan says it is."""
+    run, recipe = context.run, context.recipe
+    folder, work = run / "shards", run / "work" / "shards"
+    for stale in (folder, work):
+        shutil.rmtree(stale, ignore_errors=True)
+        stale.mkdir(parents=True)
+    tokenizer = load_tokenizer(run / "tokenizer")
+    _tokenize(context, work)
+    writer = _Writer(context, folder, work, tokenizer.vocab_size, tokenizer.digest)
+    audit: list[dict[str, Any]] = []
+    counts: dict[str, Any] = {}
+    stages: list[StageIndex] = []
+    if recipe.curriculum.pretrain:
+        stages += _pretrain(writer, _list(work, "documents"), audit, counts)
+    stages += _sft(writer, _list(work, "trajectories"), audit, counts)
+    index = ShardIndex(tokenizer.vocab_size, tokenizer.digest, recipe.digest(), stages)
+    _write_audit(folder / "audit.parquet", audit)
+    files = [folder / file.path for stage in stages for file in stage.files]
+    files += [write_index(folder, index), folder / "audit.parquet"]
+    counts["stages"] = {
+        s.name: {"rows": s.rows, "tokens": s.tokens, "trained_tokens": s.trained_tokens} for s in stages
+    }
+    shutil.rmtree(work)
+    return StepOutput(files, counts)
+
+
+def _tokenize(context: RunContext, work: Path) -> None:
+    run, fail = context.run, context.recipe.on_error == "fail"
+    tokenizer = str(run / "tokenizer")
+    if context.recipe.curriculum.pretrain:
+        documents = []
+        for part, path in enumerate(sorted((run / "corpus" / "kept").glob("part-*.parquet"))):
+            mixture = run / "mixture" / path.name
+            if not mixture.exists():
+                raise CheckError(f"{mixture}: missing beside {path}. Run the reweight step again")
+            documents.append(TokenizeTask(part, str(path), str(mixture), tokenizer, str(work), fail))
+        context.engine.map(tokenize_documents, documents, label="tokenize documents", progress=context.progress)
+    paths = sorted((run / "trajectories" / "kept").glob("part-*.parquet"))
+    tasks = [TokenizeTask(part, str(path), "", tokenizer, str(work), fail) for part, path in enumerate(paths)]
+    context.engine.map(tokenize_trajectories, tasks, label="tokenize trajectories", progress=context.progress)
+
+
+def _list(work: Path, name: str) -> _Listing:
+    """What was tokenized, without its tokens; sorted by part and row."""
+    columns: dict[str, list[Any]] = {}
+    parts: list[Ints] = []
+    starts: list[Ints] = []
+    for path in sorted(work.glob(f"{name}-*.arrow")):
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+            found = {key: table.column(key).to_pylist() for key in table.column_names if key != "runs"}
+        for key, values in found.items():
+            columns.setdefault(key, []).extend(values)
+        sizes = np.array(found["tokens"], dtype=np.int64) + (name == "documents")  # the end-of-text token
+        starts.append(np.cumsum(sizes) - sizes)
+        parts.append(np.full(len(sizes), int(path.stem.rsplit("-", 1)[1]), dtype=np.int64))
+    empty = [np.empty(0, dtype=np.int64)]
+    record = np.concatenate(empty + [np.arange(len(p), dtype=np.int64) for p in parts])
+    return _Listing(columns, np.concatenate(empty + parts), record, np.concatenate(empty + starts))
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Turns planned stages into files."""
+
+    context: RunContext
+    folder: Path
+    work: Path
+    vocab_size: int
+    tokenizer_digest: str
+
+    def stage(
+        self, phase: str, name: str, capacity: int, report: dict[str, Any], batches: Iterator[pa.RecordBatch]
+    ) -> StageIndex:
+        """Write the files of one stage from its plan and return its part of the index."""
+        plan = self.work / f"{name}.plan.arrow"
+        metadata = {
+            "phase": phase,
+            "stage": name,
+            "context_tokens": str(capacity),
+            "tokenizer_digest": self.tokenizer_digest,
+            "recipe_digest": self.context.recipe.digest(),
+        }
+        tasks = []
+        for number in range(write_plan(plan, batches)):
+            path = f"{name}/part-{number:05d}.arrow"
+            target = str(self.folder / path)
+            tasks.append(
+                AssembleTask(
+                    str(plan), number, phase, str(self.work), target, path, self.vocab_size, tuple(metadata.items())
+                )
+            )
+        entries = self.context.engine.map(assemble_file, tasks, label=f"write {name}", progress=self.context.progress)
+        files = [ShardFile(**entry) for entry in entries]
+        fill = report["fill"]
+        said = f"{report['rows']:,} rows, fill {fill:.2%}" if fill is not None else "no rows"
+        self.context.progress.say(f"{name}: {said}, {report['trained_tokens']:,} trained tokens")
+        return StageIndex(name, phase, capacity, files, report)
+
+
+def _pretrain(
+    writer: _Writer, listing: _Listing, audit: list[dict[str, Any]], counts: dict[str, Any]
+) -> list[StageIndex]:
+    recipe = writer.context.recipe
+    ids: list[str] = listing.columns.get("id", [])
+    tokens = np.array(listing.columns.get("tokens", []), dtype=np.int64)
+    epochs = np.array(listing.columns.get("epochs", []), dtype=np.int64)
+    keys = [xxhash.xxh3_64_intdigest(f"pretrain:{recipe.seed}:{record_id}") for record_id in ids]
+    copies = spread_copies(np.array(keys, dtype=np.uint64), epochs)
+    plans, left = plan_pretrain(
+        copies, tokens, recipe.curriculum.pretrain, recipe.seed, cost_window=recipe.curriculum.cost_window
+    )
+    stages = []
+    for place, plan in enumerate(plans):
+        name = f"pretrain-{place}-{plan.capacity}"
+        batches = _pretrain_batches(plan, listing, ids, recipe.curriculum.rows_per_file)
+        stages.append(writer.stage("pretrain", name, plan.capacity, plan.report, batches))
+    out_of = np.bincount(left.document, minlength=len(ids)) if len(ids) else np.empty(0, dtype=np.int64)
+    for i in np.flatnonzero(out_of).tolist():
+        bill = int(out_of[i]) * int(tokens[i] + 1)
+        audit.append(_audit_row(ids[i], "document", "over_budget", bill, bill, copies=int(out_of[i])))
+    counts["documents"] = {
+        "documents_in": len(ids),
+        "copies_in": len(copies.document),
+        "copies_in_shards": len(copies.document) - len(left.document),
+        "copies_left_out": {"over_budget": len(left.document)} if len(left.document) else {},
+        "tokens_in": int((epochs * (tokens + 1)).sum()),
+        "tokens_in_shards": sum(stage.tokens for stage in stages),
+        "tokens_left_out": int((out_of * (tokens + 1)).sum()),
+    }
+    return stages
+
+
+def _pretrain_batches(
+    plan: PretrainPlan, listing: _Listing, ids: Sequence[str], rows_per_file: int
+) -> Iterator[pa.RecordBatch]:
+    rows = len(plan.starts) - 1
+    for first in range(0, rows, rows_per_file):
+        last = min(first + rows_per_file, rows)
+        span = slice(int(plan.starts[first]), int(plan.starts[last]))
+        document = plan.document[span]
+        names = [
+            f"{ids[d]}@{e}.{n}"
+            for d, e, n in zip(document.tolist(), plan.epoch[span].tolist(), plan.number[span].tolist(), strict=True)
+        ]
+        columns = [
+            np.repeat(np.arange(last - first), np.diff(plan.starts[first : last + 1])),
+            listing.part[document],
+            listing.start[document] + plan.offset[span],
+            plan.length[span],
+            listing.record[document],
+        ]
+        yield _plan_batch(columns, names)
+
+
+def _plan_batch(columns: list[Ints], names: list[str]) -> pa.RecordBatch:
+    arrays = [pa.array(values).cast(field.type) for values, field in zip(columns, list(PLAN_SCHEMA)[:-1], strict=True)]
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(names, pa.string())], schema=PLAN_SCHEMA)
+
+
+def _sft(writer: _Writer, listing: _Listing, audit: list[dict[str, Any]], counts: dict[str, Any]) -> list[StageIndex]:
+    recipe = writer.context.recipe
+    ids: list[str] = listing.columns.get("id", [])
+    problems: list[str | None] = listing.columns.get("problem", [])
+    tokens: list[int] = listing.columns.get("tokens", [])
+    trained: list[int] = listing.columns.get("trained", [])
+    order = sorted((i for i in range(len(ids)) if problems[i] is None), key=lambda i: (ids[i], i))
+    records = Records(
+        ids=[ids[i] for i in order],
+        kinds=[listing.columns["kind"][i] for i in order],
+        lengths=np.array([tokens[i] for i in order], dtype=np.int64),
+        trained=np.array([trained[i] for i in order], dtype=np.int64),
+        difficulty=np.array([listing.columns["difficulty"][i] for i in order], dtype=np.float64),
+    )
+    plan = plan_stages(records, recipe.curriculum.sft, recipe.seed, cost_window=recipe.curriculum.cost_window)
+    stages = []
+    for place, stage in enumerate(plan.stages):
+        name = f"sft-{place}-{stage.capacity}"
+        batches = _sft_batches(
+            stage, listing, records, np.array(order, dtype=np.int64), recipe.curriculum.rows_per_file
+        )
+        stages.append(writer.stage("sft", name, stage.capacity, stage.report, batches))
+    for i in (i for i in range(len(ids)) if problems[i] is not None):
+        audit.append(_audit_row(ids[i], "trajectory", "cannot_render", 0, 0, problem=problems[i]))
+    for i, reason in plan.left_out:
+        bill, useful = int(records.lengths[i]), int(records.trained[i])
+        audit.append(_audit_row(records.ids[i], "trajectory", reason, bill, useful))
+    left_out = [row for row in audit if row["record"] == "trajectory"]
+    reasons = sorted({row["reason"] for row in left_out})
+    counts["trajectories"] = {
+        "trajectories_in": len(ids),
+        "in_shards": len(ids) - len(left_out),
+        "left_out": {reason: sum(row["reason"] == reason for row in left_out) for reason in reasons},
+        "tokens_in": sum(tokens),
+        "tokens_in_shards": sum(stage.tokens for stage in stages),
+        "tokens_left_out": {r: sum(row["tokens"] for row in left_out if row["reason"] == r) for r in reasons},
+        "trained_tokens_in": sum(trained),
+        "trained_tokens_in_shards": sum(stage.trained_tokens for stage in stages),
+    }
+    return stages
+
+
+def _sft_batches(
+    stage: StagePlan, listing: _Listing, records: Records, order: Ints, rows_per_file: int
+) -> Iterator[pa.RecordBatch]:
+    for first in range(0, len(stage.rows), rows_per_file):
+        rows = stage.rows[first : first + rows_per_file]
+        flat = np.array([i for row in rows for i in row], dtype=np.int64)
+        at = order[flat]
+        columns = [
+            np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
+            listing.part[at],
+            listing.start[at],
+            records.lengths[flat],
+            listing.record[at],
+        ]
+        yield _plan_batch(columns, [records.ids[i] for i in flat.tolist()])
+
+
+def _audit_row(
+    record_id: str, record: str, reason: str, tokens: int, trained: int, *, copies: int = 1, problem: str | None = None
+) -> dict[str, Any]:
+    return {
+        "id": record_id,
+        "record": record,
+        "reason": reason,
+        "copies": copies,
+        "tokens": tokens,
+        "trained_tokens": trained,
+        "problem": problem,
+    }
+
+
+def _write_audit(path: Path, rows: list[dict[str, Any]]) -> None:
+    table = pa.Table.from_pylist(sorted(rows, key=lambda r: (r["record"], r["id"], r["reason"])), schema=AUDIT_SCHEMA)
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
