@@ -26,6 +26,7 @@ __all__ = [
     "edit_strings",
     "is_edit",
     "is_read_only",
+    "is_reproduction",
     "is_terminal",
     "is_test_run",
 ]
@@ -66,10 +67,19 @@ _SQL_WRITES = re.compile(
     r"\s*(?:insert|update|delete|create|drop|alter|truncate|replace|merge|grant|begin|commit)\b", re.I
 )
 _TEST_COMMAND = re.compile(
-    r"\b(?:pytest|py\.test|unittest|nosetests|tox|nox|doctest|jest|vitest|mocha|rspec|phpunit|ctest|runtests?)\b"
-    r"|\b(?:npm|yarn|pnpm|bun|make|go|cargo|mvn|gradle|gradlew|dotnet|mix|swift|bazel)\s+(?:run\s+"
-    r"|-\S+\s+)*(?:test|check)\b"
-    r"|\bmanage\.py\s+test\b|(?:^|[\s/])(?:test_[\w-]+|[\w-]+_tests?|tests?)\.(?:py|js|ts|sh|rb|pl|php)\b"
+    r"(?:(?:poetry|uv|pipenv|hatch|pdm|rye|conda) run |npx |bunx |timeout (?:-\S+ )*\S+ |coverage run (?:-\S+ )*"
+    r"|xvfb-run )*"
+    r"(?:(?:\S*/)?(?:pytest|py\.test|nosetests|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|runtests?(?:\.\w+)?)\b"
+    r"|(?:\S*/)?python[\d.]* (?:-\S+ )*?-m (?:pytest|unittest|nose2?|doctest|tox)\b"
+    r"|(?:(?:\S*/)?(?:python|node|ruby|bash|sh|perl|php)[\d.]* (?:-\S+ )*|\./|/)\S*?(?:\b(?:run)?tests?"
+    r"|\btest_[\w-]+|\w_tests?)"
+    r"\.(?:py|m?js|ts|sh|rb|pl|php)\b"
+    r"|(?:npm|yarn|pnpm|bun|make|go|cargo|mvn|gradle|(?:\./)?gradlew|(?:\./)?mvnw|dotnet|mix|swift|bazel|rake"
+    r"|bin/rails) "
+    r"(?:run |-\S+ )*(?:[\w:-]*:)?(?:test|check)\b|python[\d.]* manage\.py test\b)"
+)
+_REPRODUCTION = re.compile(
+    r"\S*(?:repro|reproduce|reproduction|demonstrate|issue|bug)\w*\.(?:py|js|ts|rb|sh|php|go|rs|java)\b", re.I
 )
 _TEST_TOOL = re.compile(r"(?:^|_)(?:run_?)?(?:unit_?)?tests?(?:_|$)", re.I)
 _KEY_LIMIT = 20_000
@@ -185,7 +195,17 @@ def is_terminal(call: ToolCall) -> bool:
 
 def is_test_run(call: ToolCall) -> bool:
     """Whether the call runs tests: by the tool's name or by the command (pytest, npm test, go test, …)."""
-    return bool(_TEST_TOOL.search(call.name) or _TEST_COMMAND.search(command_text(call)[:_KEY_LIMIT]))
+    if _TEST_TOOL.search(call.name):
+        return True
+    return any(_TEST_COMMAND.match(" ".join(words)) for words in simple_commands(command_text(call)))
+
+
+def is_reproduction(call: ToolCall) -> bool:
+    """Whether the call runs a script that is named for showing a fault (reproduce.py, bug_123.js): it should fail."""
+    return any(
+        len(words) > 1 and words[0] not in _QUIET_PROGRAMS and _REPRODUCTION.fullmatch(words[-1])
+        for words in simple_commands(command_text(call))
+    )
 
 
 def is_read_only(call: ToolCall) -> bool:

@@ -11,7 +11,7 @@ from filters.trajectory.calls import is_edit, is_read_only, is_terminal
 from filters.trajectory.errors import tool_schemas
 from filters.trajectory.findings import Finding
 from filters.trajectory.judge import Judgement
-from filters.trajectory.view import View
+from filters.trajectory.view import COMPACTION_NAMES, View
 from schemas.trajectory import Message, ToolCall
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
 # Finish reasons by which APIs and agents say that the model did not end its turn itself.
 _CUT_STOPS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "incomplete"})
 _BROKEN_STOPS = frozenset({"aborted", "error", "cancelled", "canceled", "content_filter", "safety", "refusal"})
-_COMPACTION = re.compile(r"(?:compaction|condensation|context_reset|context_summary|summary)(?:$|[=:])", re.I)
 _LIMIT_FLAGS = frozenset({"max_steps", "max_iterations", "truncated"})
 _CLAIM = re.compile(
     r"\b(?:(?:is|are|was|were|been|now|have|has|i've|all|successfully)\s+(?:\w+\s+){0,3}"
@@ -113,7 +112,7 @@ def lazy_success(view: View, judged: list[Judgement]) -> list[Finding]:
         return [Finding("R19", last, None, "claim_refuted", final.content[:120])]
     could_edit = any(is_edit(ToolCall("", name, "{}")) for name in tool_schemas(trajectory.tools))
     changed = any(
-        judgement.kind != "error" and (call := view.call_of(step)) is not None and not is_read_only(call)
+        judgement.kind != "error" and (call := step.action) is not None and not is_read_only(call)
         for step, judgement in zip(view.steps, judged, strict=True)
         if step.message != last
     )
@@ -153,12 +152,15 @@ def _chars(message: Message) -> int:
 
 
 def compactions(view: View) -> list[Finding]:
-    """R15: places where the model's context was replaced by a summary, by the message's signal ("compaction",
-    "condensation", "summary"; "compaction=N" says that the N messages before it stayed in the context)."""
+    """R15: places where the model's context was replaced by a summary.
+
+    Readers give such a message the role user or system and a name of COMPACTION_NAMES. A signal "kept=N" says that
+    the N messages before it stayed in the context.
+    """
     return [
-        Finding("R15", index, None, message.signal or "", message.content[:120])
+        Finding("R15", index, None, message.name or "", message.content[:120])
         for index, message in enumerate(view.trajectory.messages)
-        if message.role in ("system", "user") and message.signal and _COMPACTION.match(message.signal)
+        if message.role in ("system", "user") and message.name in COMPACTION_NAMES
     ]
 
 

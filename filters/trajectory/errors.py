@@ -25,7 +25,7 @@ from schemas.trajectory import Message
 
 __all__ = ["failed_edits", "malformed_calls", "negative_results", "schema_breaches", "tool_errors", "tool_schemas"]
 
-_MALFORMED = frozenset({"malformed_arguments", "invalid_arguments_json", "parse_error", "text_format"})
+_MALFORMED = frozenset({"malformed_arguments", "format_error", "parse_error", "text_format"})
 _BREACH = frozenset({"unknown_tool", "bad_arguments", "no_such_function", "observation_code=1"})
 _FEEDBACK = re.compile(
     r"\b(?:exactly one (?:action|command|tool call|code block|bash)|found \d+ (?:actions|commands|code blocks"
@@ -54,7 +54,7 @@ def tool_errors(view: View, judged: list[Judgement]) -> list[Finding]:
 
 
 def _rule(view: View, step: Step, judgement: Judgement) -> str:
-    call = view.call_of(step)
+    call = step.action
     if judgement.signal in _MALFORMED:
         return "R3"
     if judgement.signal in _BREACH:
@@ -131,7 +131,7 @@ def schema_breaches(view: View) -> list[Finding]:
         return []
     found: list[Finding] = []
     for step in view.steps:
-        call = view.call_of(step)
+        call = step.action
         if call is None:
             continue
         if call.name not in validators:
@@ -187,7 +187,7 @@ def _unfixed(view: View, judged: list[Judgement]) -> list[Finding]:
     found: dict[int, Finding] = {}
     last_edit: Step | None = None
     for step, judgement in zip(view.steps, judged, strict=True):
-        call, result = view.call_of(step), view.result_of(step)
+        call, result = step.action, view.result_of(step)
         if call is not None and is_edit(call) and judgement.kind == "ok":
             last_edit = step
         elif result is not None and result.signal == "tests_unfixed" and last_edit is not None:
@@ -210,7 +210,7 @@ def _reverted(view: View, judged: list[Judgement]) -> list[Finding]:
     fresh: list[tuple[Step, str, str]] = []  # edits since the last test run
     suspects: list[Finding] = []
     for step, judgement in zip(view.steps, judged, strict=True):
-        call = view.call_of(step)
+        call = step.action
         if call is None:
             continue
         if is_edit(call) and judgement.kind == "ok":

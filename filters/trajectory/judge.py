@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from filters.trajectory.calls import command_text, is_test_run
+from filters.trajectory.calls import command_text, is_reproduction, is_test_run
 from filters.trajectory.shell import simple_commands, word_set
-from filters.trajectory.text_errors import HEAD_CHARS, looks_like_test_report, text_error
+from filters.trajectory.text_errors import HEAD_CHARS, TAIL_CHARS, looks_like_test_report, text_error
 from filters.trajectory.view import Step, View
 from schemas.trajectory import Message
 
@@ -48,6 +48,10 @@ _NO_HITS = re.compile(
     r"\W{0,3}(?:no (?:matching )?(?:files?|lines|occurrences|documents|entries|items)(?: (?:was|were))? (?:found|match)"
     r"|no (?:match(?:es)?|results?|hits|output)\b|0 (?:match|result|file|hit)|nothing found)",
     re.I,
+)
+_RED = re.compile(r"\bfail|\berror|not ok", re.I)
+_BROKEN_SCRIPT = re.compile(
+    r"^(?:SyntaxError|IndentationError|TabError|NameError|ModuleNotFoundError|ImportError|FileNotFoundError)\b", re.M
 )
 _DIFF_OUTPUT = re.compile(
     r"^(?:[\d,]+[acd][\d,]+|[<>] .*|@@ |--- |diff |Files .* differ|Only in |Binary files |.* differ: )", re.M
@@ -87,36 +91,48 @@ def judge(view: View, step: Step) -> Judgement:
     result = view.result_of(step)
     if result is None:
         return Judgement("unanswered", "unanswered")
-    call = view.call_of(step)
-    command = command_text(call) if call else _text_action(view, step)
-    detail = result.content[:160]
+    command = command_text(step.action) if step.action else ""
     said = structured_error(result)
-    signal_name = (result.signal or "").partition("=")[0]
     if said is False:
-        if signal_name in _NEGATIVE_SIGNALS:
-            return Judgement("negative", result.signal or "", detail)
-        return Judgement("ok", result.signal or "error_flag", detail)
-    tests = (call is not None and is_test_run(call)) and looks_like_test_report(result.content)
+        probe = (result.signal or "").partition("=")[0] in _NEGATIVE_SIGNALS
+        return Judgement("negative" if probe else "ok", result.signal or "error_flag", _start(result))
     if said is True:
-        signal = result.signal or "error_flag"
-        negative = "tests_failed" if tests and exit_code(result) in (1, None) else _negative(command, result)
-        return Judgement("negative", negative, detail) if negative else Judgement("error", signal, detail)
-    if tests and re.search(r"\bfail|\berror", result.content[-2048:], re.I):
-        return Judgement("negative", "text_test_report", detail)
-    if _REJECTED.match(result.content[:200]):
-        return Judgement("negative", "user_rejected", detail)
-    if _NO_HITS.match(result.content[:80]):
-        return Judgement("negative", "empty", detail)
-    code = exit_code(result) if _EXIT.match(result.content[:200].lstrip(" <([")) else None
-    if code is not None and code != 0:
-        negative = _negative(command, result)
-        return (
-            Judgement("negative", negative, detail)
-            if negative
-            else Judgement("error", f"text_exit_code={code}", detail)
-        )
-    said_by_text = text_error(result.content, command)
-    return Judgement("error", said_by_text, detail) if said_by_text else Judgement("ok", "", detail)
+        probe_signal = _red_tests(step, result) or _negative(step, command, result)
+        if probe_signal:
+            return Judgement("negative", probe_signal, _start(result))
+        return Judgement("error", result.signal or "error_flag", _start(result))
+    return _judge_text(step, command, result)
+
+
+def _judge_text(step: Step, command: str, result: Message) -> Judgement:
+    """The judgement by text alone."""
+    text, start = result.content, _start(result)
+    if _red_tests(step, result):
+        return Judgement("negative", "text_test_report", start)
+    if _REJECTED.match(text[:200]):
+        return Judgement("negative", "user_rejected", start)
+    if _NO_HITS.match(text[:80]):
+        return Judgement("negative", "empty", start)
+    stated = _EXIT.match(text[:200].lstrip(" <([")) is not None
+    code = exit_code(result) if stated else None
+    signal = f"text_exit_code={code}" if code else text_error(text, command)
+    if not signal:
+        return Judgement("ok", "", start)
+    probe = _negative(step, command, result) if code or signal == "text_traceback" else ""
+    return Judgement("negative", probe, start) if probe else Judgement("error", signal, start)
+
+
+def _start(result: Message) -> str:
+    return result.content[:160]
+
+
+def _red_tests(step: Step, result: Message) -> str:
+    """ "tests_failed" when a test run reports failures (pytest: exit code 1; its 2 to 5 are not about tests)."""
+    if step.action is None or not is_test_run(step.action) or not looks_like_test_report(result.content):
+        return ""
+    if "pytest" in command_text(step.action) and exit_code(result) not in (1, None):
+        return ""
+    return "tests_failed" if _RED.search(result.content[-4096:]) else ""
 
 
 def judgements(view: View) -> list[Judgement]:
@@ -124,27 +140,22 @@ def judgements(view: View) -> list[Judgement]:
     return [judge(view, step) for step in view.steps]
 
 
-def _text_action(view: View, step: Step) -> str:
-    """The command of an action written in text: its last fenced block, or nothing."""
-    blocks = re.findall(r"```[\w-]*\n(.*?)```", view.trajectory.messages[step.message].content[-20_000:], re.S)
-    return str(blocks[-1]) if blocks else ""
-
-
-def _negative(command: str, result: Message) -> str:
+def _negative(step: Step, command: str, result: Message) -> str:
     """Why a failed result is no mistake, "" when it is one."""
     text = result.content
     if _REJECTED.match(text[:200]):
         return "user_rejected"
+    if step.action is not None and is_reproduction(step.action) and _shows_a_fault(text):
+        return "reproduction"
     if exit_code(result) not in (1, None):
         return ""
     commands = simple_commands(command)
     if not commands:
         return ""  # a tool of the source's own that calls its reply an error is believed
-    program = commands[-1][0].rsplit("/", 1)[-1]
-    asking = program in _ASKING or (program == "git" and len(commands[-1]) > 1 and commands[-1][1] in _ASKING_GIT)
-    if program in ("ls", "find") and exit_code(result) == 1:
-        asking = True
-    if not asking:
+    words = commands[-1]
+    program = words[0].rsplit("/", 1)[-1]
+    asking = program in _ASKING or (program == "git" and len(words) > 1 and words[1] in _ASKING_GIT)
+    if not asking and not (program in ("ls", "find") and exit_code(result) == 1):
         return ""
     body = _EXIT.sub("", text[:HEAD_CHARS]).strip(" \n\t<>[]()/:.")
     if not body or body == "0" or _NO_HITS.match(body):
@@ -152,3 +163,8 @@ def _negative(command: str, result: Message) -> str:
     if program in ("diff", "cmp", "git", "comm") and _DIFF_OUTPUT.search(text[:HEAD_CHARS]):
         return "difference"
     return "" if text_error(text, command) or exit_code(result) is None else "probe"
+
+
+def _shows_a_fault(text: str) -> bool:
+    """Whether a trace ends in an exception that the code under test may raise, not one of a broken script."""
+    return "Traceback (most recent call last)" in text and not _BROKEN_SCRIPT.search(text[-TAIL_CHARS:])

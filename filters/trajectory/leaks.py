@@ -101,7 +101,7 @@ def leaks(view: View) -> list[Finding]:
     if benchmark:
         found.append(Finding("R17", None, None, f"benchmark={benchmark[0]}", benchmark[1]))
     for step in view.steps:
-        call = view.call_of(step)
+        call = step.action
         matched = _LOOKS_AHEAD.search(command_text(call)[:4000]) if call else None
         if matched:
             found.append(Finding("R17", step.message, step.call, "solution_lookup", matched[0][:120]))

@@ -197,7 +197,7 @@ def _drops(detected: Detected, policy: Policy) -> str:
     most = int(rule5.limit("drop_repeats"))
     if rule5.action == "mask" and most:
         counts: dict[str, int] = {}
-        keys = {(s.message, s.call): key for s, key in zip(detected.view.steps, detected.view.keys, strict=True)}
+        keys = {(step.message, step.call): step.key for step in detected.view.steps}
         for finding in detected.findings:
             if finding.rule == "R5" and finding.message is not None and finding.signal == "same_call_failed_before":
                 key = keys[(finding.message, finding.call)]

@@ -51,13 +51,13 @@ def find_recoveries(view: View, judged: list[Judgement], mistakes: Iterable[Find
 
 def _mends(view: View, judged: list[Judgement], failed: list[Step], later: list[int]) -> str:
     """By what signal the later steps mend the failed ones, "" when they do not."""
-    calls = [call for step in failed if (call := view.call_of(step)) is not None]
+    calls = [call for step in failed if (call := step.action) is not None]
     names = {call.name for call in calls}
     targets = frozenset().union(*(call_targets(call) for call in calls)) if calls else frozenset()
     for number in later:
         if judged[number].kind not in ("ok", "negative"):
             continue
-        call = view.call_of(view.steps[number])
+        call = view.steps[number].action
         if not calls or call is None:
             return "working_call"
         if judged[number].kind == "ok" and is_test_run(call) and any(is_edit(bad) for bad in calls):

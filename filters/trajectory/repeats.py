@@ -32,7 +32,8 @@ def repeated_mistakes(view: View, judged: list[Judgement]) -> list[Finding]:
     failed: dict[str, tuple[int, int]] = {}  # key: (message of the failure, state it happened in)
     state = 0
     turn_seen: tuple[int, set[str]] = (-1, set())
-    for step, judgement, key in zip(view.steps, judged, view.keys, strict=True):
+    for step, judgement in zip(view.steps, judged, strict=True):
+        key = step.key
         if step.message != turn_seen[0]:
             turn_seen = (step.message, set())
         copy = key in turn_seen[1]
@@ -42,7 +43,7 @@ def repeated_mistakes(view: View, judged: list[Judgement]) -> list[Finding]:
             found.append(Finding("R5", step.message, step.call, "same_call_failed_before", f"message {earlier[0]}"))
         if judgement.kind == "error" and not (earlier and copy):
             failed[key] = (step.message, state)
-        call = view.call_of(step)
+        call = step.action
         if judgement.kind in ("ok", "negative") and call is not None and not is_read_only(call):
             state += 1
     return found
@@ -121,7 +122,7 @@ def _turns(view: View, judged: list[Judgement]) -> list[_Turn]:
             result = view.result_of(view.steps[number])
             answered = answered and result is not None
             digest.update((result.content if result else "").strip().encode("utf-8", "surrogatepass") + b"\0")
-        action = "\1".join(sorted({view.keys[number] for number in numbers}))
+        action = "\1".join(sorted({view.steps[number].key for number in numbers}))
         failed = all(judged[number].kind == "error" for number in numbers)
         turns.append(_Turn(message, action, digest.hexdigest(), failed, answered))
     return turns
@@ -160,9 +161,7 @@ def _alternation(turns: list[_Turn], index: int) -> int:
 
 def copies_in_a_turn(view: View, most: int) -> list[Finding]:
     """R5: turns that make one call more than `most` times at once. A turn is masked as a whole, the copies with it."""
-    counts = Counter(
-        (step.message, key) for step, key in zip(view.steps, view.keys, strict=True) if step.call is not None
-    )
+    counts = Counter((step.message, step.key) for step in view.steps if step.call is not None)
     worst: dict[int, int] = {}
     for (message, _), count in counts.items():
         worst[message] = max(worst.get(message, 0), count)

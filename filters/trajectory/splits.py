@@ -64,10 +64,10 @@ def cut_loop(trajectory: Trajectory, detected: Detected, *, drop_third_call: boo
 def _left(detected: Detected, last: int, first: int) -> bool:
     """Whether a call that differs from the loop's works after message `last`."""
     view = detected.view
-    looped = {key for step, key in zip(view.steps, view.keys, strict=True) if first <= step.message <= last}
+    looped = {step.key for step in view.steps if first <= step.message <= last}
     return any(
-        step.message > last and key not in looped and judge(view, step).kind in ("ok", "negative")
-        for step, key in zip(view.steps, view.keys, strict=True)
+        step.message > last and step.key not in looped and judge(view, step).kind in ("ok", "negative")
+        for step in view.steps
     )
 
 
@@ -75,7 +75,7 @@ def split_compactions(trajectory: Trajectory, places: list[Finding]) -> list[Tra
     """One trajectory for each stretch of context that the model really saw.
 
     A stretch after a compaction is: the leading system messages, the messages that the compaction kept (signal
-    "compaction=N": the N before it; their assistant turns get the author "copied", so they are not trained twice),
+    "kept=N": the N before it; their assistant turns get the author "copied", so they are not trained twice),
     the summary, and what follows up to the next compaction. Returns the trajectory itself when nothing precedes
     the first compaction but system messages or no place is given.
     """
@@ -111,8 +111,8 @@ def _is_place(index: int, places: list[Finding]) -> bool:
 
 
 def _kept(message: Message) -> int:
-    value = (message.signal or "").partition("=")[2]
-    return int(value) if value.isdigit() else 0
+    name, _, value = (message.signal or "").partition("=")
+    return int(value) if name == "kept" and value.isdigit() else 0
 
 
 def _copied(message: Message) -> Message:
