@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("datamix.commands.show", "Print a shard row or a trajectory with what is trained in colour."),
     "explain": ("datamix.commands.explain", "Say where one token of a shard came from."),
     "check": ("datamix.commands.check", "Verify a run, shard or trajectory file; exit 1 if anything is off."),
+    "ingest": ("datamix.commands.ingest", "Read recorded agent runs of many formats into canonical trajectories."),
     "report": ("datamix.commands.report", "Write one self-contained HTML page about a run."),
 }
 
