@@ -1,0 +1,338 @@
+"""Family `repair`: real modules with faults, found by their tests and repaired with an editor.
+
+The workspace holds modules of the pool (`<package>/<name>.py`), some of them broken by one or two mutations, and unittest
+files for part of their recorded behaviour. `verify` runs every recorded call, shown or hidden, on what the modules are
+now: the calls that the faults broke must give their recorded outcome again (fail-to-pass), all others still must
+(pass-to-pass). Expected outcomes never enter the sandbox for that.
+
+Difficulty 1 is a function of a few lines; from 3.5 on files are whole; 10 is some forty files and faults. Lengths are
+reached by real work: every broken file is listed, tested, read and edited.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
+from pipelines.synthesis.environments.functions import PoolModule, open_probe_sandbox, read_pool, split_of
+from pipelines.synthesis.environments.modules import slice_module
+from pipelines.synthesis.environments.repair_tasks import FileSpec, TaskMaker
+from pipelines.synthesis.environments.source_text import parse_quietly
+from pipelines.synthesis.environments.test_files import test_file, test_label
+from pipelines.synthesis.sandbox import RunResult, Sandbox, Workspace, WorkspaceError
+from schemas.errors import UsageError
+from schemas.trajectory import Outcome
+
+__all__ = ["TOOLS", "RepairEnvironment", "mutated_text", "test_path"]
+
+PACKAGES = ("toolkit", "common", "core", "basics", "helpers", "library", "support", "services")
+READ_LINES, READ_CHARACTERS = 400, 20_000  # of one read_file
+SEARCH_HITS = 40
+FAILURES_EXPLAINED = 12
+SYSTEM = (
+    "You are a software engineer. You work in /workspace with the tools given; look before you change anything, make "
+    "the smallest edit that repairs a fault, and run the tests after each edit. Answer without a tool call when done."
+)
+INSTRUCTIONS = (
+    "The tests of the package `{package}` fail: {faults} in {files} {changed}. Find and repair {them}. Leave the tests "
+    "as they are, and finish with a short summary of what was wrong.",
+    "After a careless clean-up {faults} of `{package}` no longer {do} what the tests ask for ({files}). Repair the code "
+    "so that all tests pass, without touching the tests. Say at the end what you changed.",
+    "Please get the test suite of `{package}` to pass again. There {are} {faults} at fault, in {files}; tests under "
+    "tests/ show part of the expected behaviour and must not be edited. Summarise the repair when you are done.",
+)
+
+
+def _tool(name: str, description: str, properties: dict[str, Any], required: Sequence[str] = ()) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(required)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+_PATH = {"type": "string", "description": "path relative to /workspace"}
+_LINE = {"type": "integer", "minimum": 1}
+TOOLS = [
+    _tool("list_files", "List the files below a folder with their sizes in bytes.", {"path": _PATH}),
+    _tool(
+        "read_file",
+        "Read a text file, or some of its lines (first and last included).",
+        {"path": _PATH, "first_line": _LINE, "last_line": _LINE},
+        ["path"],
+    ),
+    _tool(
+        "search",
+        "Find the lines that contain a text, in all files or below a path.",
+        {"text": {"type": "string", "minLength": 1}, "path": _PATH},
+        ["text"],
+    ),
+    _tool(
+        "edit",
+        "Replace a text that occurs exactly once in a file.",
+        {"path": _PATH, "old": {"type": "string", "minLength": 1}, "new": {"type": "string"}},
+        ["path", "old", "new"],
+    ),
+    _tool("run_code", "Run a Python program in /workspace.", {"code": {"type": "string"}}, ["code"]),
+    _tool("run_tests", "Run all tests, or one test file.", {"path": _PATH}),
+]
+
+
+def test_path(path: str) -> str:
+    """The test file of a module: pkg/name.py -> tests/test_name.py."""
+    return f"tests/test_{path.split('/')[-1]}"
+
+
+def mutated_text(source: str, spec: FileSpec) -> str:
+    """The module's text with all of its faults."""
+    for fault in sorted(spec.faults, key=lambda f: f.start, reverse=True):
+        source = source[: fault.start] + fault.text + source[fault.end :]
+    return source
+
+
+class RepairEnvironment(Environment):
+    """See the module. `split` chooses the part of the pool: "train", "heldout" or "all". Raises InputError for a bad pool."""
+
+    family = "repair"
+    tools = TOOLS
+
+    def __init__(self, pool_path: str | Path | None = None, split: str = "train", sandbox: Sandbox | None = None) -> None:
+        if pool_path is None:
+            raise UsageError("the family repair needs pool_path: the file trajectories/pool.jsonl of a run")
+        if split not in ("train", "heldout", "all"):
+            raise UsageError(f"split {split!r} is unknown. Use train, heldout or all")
+        modules = read_pool(pool_path)
+        self._by_id = {module.id: module for module in modules}
+        self._drawn = [module for module in modules if split in ("all", split_of(module))]
+        self._given_sandbox, self._sandbox = sandbox, sandbox
+        self._workspace: Workspace | None = None
+        self._maker: TaskMaker | None = None
+        self._files: list[FileSpec] = []
+        self._failed: dict[str, set[str]] = {}  # test file -> what failed when it was last run
+        self._edited: set[str] = set()  # test files whose module was edited since then
+
+    def generate(self, seed: int, difficulty: float) -> TaskSpec:
+        """See `Environment.generate`. Raises UsageError when no module of the pool's split can be broken."""
+        if not 1 <= difficulty <= 10:
+            raise UsageError(f"difficulty {difficulty:g} is out of range: 1 to 10")
+        generator = random.Random(f"repair:{seed}:{difficulty:g}")  # noqa: S311 - seeded on purpose
+        if self._maker is None:
+            self._maker = TaskMaker(self._drawn, self._box(), self._box().workspace())
+        package = generator.choice(PACKAGES)
+        files = self._maker.files(difficulty, generator, package)
+        if not files:
+            raise UsageError(f"no task of difficulty {difficulty:g}: the repair pool has {len(self._drawn)} modules to use")
+        faults, count = sum(len(spec.faults) for spec in files), len(files)
+        instruction = generator.choice(INSTRUCTIONS).format(
+            package=package,
+            faults="one function" if faults == 1 else f"{faults} functions",
+            files="one file" if count == 1 else f"{count} files",
+            them="it" if faults == 1 else "them",
+            do="does" if faults == 1 else "do",
+            are="is" if faults == 1 else "are",
+            changed="was broken by a bad merge" if faults == 1 else "were broken by a bad merge",
+        )
+        licenses = sorted({self._by_id[spec.module].license for spec in files})
+        return TaskSpec(
+            id=f"repair-{seed}-{difficulty:g}",
+            family=self.family,
+            seed=seed,
+            difficulty=difficulty,
+            system=SYSTEM,
+            instruction=instruction,
+            data={"package": package, "files": [spec.to_data() for spec in files]},
+            license=" AND ".join(licenses),
+        )
+
+    def reset(self, task: TaskSpec) -> str:
+        """See `Environment.reset`. Raises UsageError when the task names a module that this pool does not have."""
+        self._files = [FileSpec.from_data(raw) for raw in task.data["files"]]
+        self._failed, self._edited = {}, set()
+        if self._workspace is None:
+            self._workspace = self._box().workspace()
+        self._workspace.clear()
+        for spec in self._files:
+            module, source = self.module_of(spec), self.source_of(spec)
+            self._workspace.write(spec.path, mutated_text(source, spec))
+            functions = {name: (module.functions[name], shown) for name, shown in spec.visible.items() if shown}
+            dotted = spec.path.removesuffix(".py").replace("/", ".")
+            self._workspace.write(test_path(spec.path), test_file(test_path(spec.path), dotted, functions))
+        return task.instruction
+
+    def module_of(self, spec: FileSpec) -> PoolModule:
+        """The pool's module behind a file of a task."""
+        if spec.module not in self._by_id:
+            raise UsageError(f"module {spec.module} of the task is not in this pool. Use the pool that the task was made from")
+        return self._by_id[spec.module]
+
+    def source_of(self, spec: FileSpec) -> str:
+        """The text of a task's file without faults."""
+        module = self.module_of(spec)
+        return (slice_module(module.source, spec.only) or "") if spec.only else module.source
+
+    def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """See `Environment.call`."""
+        if self._workspace is None:
+            raise UsageError("call reset(task) first")
+        try:
+            result: ToolResult = getattr(self, f"_{name}")(self._workspace, **arguments)
+        except WorkspaceError as error:
+            return ToolResult(f"Error: {error}", True, error.kind)
+        return result
+
+    def _list_files(self, workspace: Workspace, path: str = ".") -> ToolResult:
+        files = workspace.files(path)
+        text = "\n".join(f"{name} ({size})" for name, size in files)
+        return ToolResult(text or "no files", signal=None if files else "empty")
+
+    def _read_file(
+        self, workspace: Workspace, path: str, first_line: int = 1, last_line: int | None = None
+    ) -> ToolResult:
+        lines = workspace.read(path).split("\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        if last_line is not None and last_line < first_line:
+            return ToolResult(f"Error: last_line {last_line} is before first_line {first_line}", True, "bad_arguments")
+        if first_line > max(1, len(lines)):
+            return ToolResult(f"Error: {path} has {len(lines)} lines, first_line is {first_line}", True, "bad_arguments")
+        wanted = lines[first_line - 1 : min(last_line or len(lines), first_line - 1 + READ_LINES)]
+        shown: list[str] = []
+        size = 0
+        for line in wanted:
+            size += len(line) + 1
+            if size > READ_CHARACTERS and shown:
+                break
+            shown.append(line[:READ_CHARACTERS])
+        end = first_line - 1 + len(shown)
+        head = f"{path}, lines {first_line} to {end} of {len(lines)}"
+        return ToolResult("\n".join([head, *shown]))
+
+    def _search(self, workspace: Workspace, text: str, path: str = ".") -> ToolResult:
+        single = bool(re.search(r"\.\w+$", path))
+        names = [path] if single else [name for name, _ in workspace.files(path)]
+        hits = []
+        for name in names:
+            for number, line in enumerate(workspace.read(name).split("\n"), 1):
+                if text in line:
+                    hits.append(f"{name}:{number}: {line.strip()[:160]}")
+        if not hits:
+            return ToolResult("no line contains this text", signal="empty")
+        rest = [f"and {len(hits) - SEARCH_HITS} more lines"] if len(hits) > SEARCH_HITS else []
+        return ToolResult("\n".join(hits[:SEARCH_HITS] + rest))
+
+    def _edit(self, workspace: Workspace, path: str, old: str, new: str) -> ToolResult:
+        if path.removeprefix("/workspace/").startswith("tests/"):
+            return ToolResult("Error: files under tests/ must not be changed", True, "tool_error")
+        text = workspace.read(path)
+        count = text.count(old)
+        if count == 0:
+            return ToolResult(f"Error: the old text does not occur in {path}; nothing was changed", True, "no_match")
+        if count > 1:
+            message = f"Error: the old text occurs {count} times in {path}; give more of its surroundings"
+            return ToolResult(message, True, "ambiguous")
+        if old == new:
+            return ToolResult("Error: old and new text are equal; nothing was changed", True, "no_change")
+        changed = text.replace(old, new)
+        if path.endswith(".py") and parse_quietly(changed) is None:
+            return ToolResult(f"Error: {path} would not be valid Python; nothing was changed", True, "syntax_error")
+        workspace.write(path, changed)
+        self._edited.add(test_path(path))
+        line = text[: text.index(old)].count("\n") + 1
+        return ToolResult(f"{path} changed at line {line}")
+
+    def _run_code(self, workspace: Workspace, code: str) -> ToolResult:
+        run = self._box().run_python(code, workspace)
+        if run.reason:
+            return ToolResult(f"{run.output}\nstopped: {_reason(run)}".lstrip(), True, "timeout")
+        if run.exit_code:
+            return ToolResult(f"{run.output}\nexit code {run.exit_code}".lstrip(), True, f"exit_code={run.exit_code}")
+        return ToolResult(_stable(run.output) or "no output")
+
+    def _run_tests(self, workspace: Workspace, path: str | None = None) -> ToolResult:
+        paths = [test_path(spec.path) for spec in self._files]
+        if path is not None:
+            path = path.removeprefix("/workspace/").removeprefix("./")
+            if path not in ("tests", "tests/", "."):
+                workspace.read(path)  # the error for what is not there
+                paths = [path]
+        run = self._box().call("testing:run_tests", {"paths": paths, "details": FAILURES_EXPLAINED}, workspace)
+        report = run.result
+        if not isinstance(report, dict):
+            text = f"{_stable(run.output)}\nthe tests were stopped: {_reason(run)}".lstrip()
+            return ToolResult(text, True, "timeout" if run.reason else f"exit_code={run.exit_code}")
+        failed = [str(label) for label in report["failed"]]
+        signal = self._judge(paths, failed)
+        return ToolResult(_stable(str(report["text"])), False, signal)
+
+    def _judge(self, paths: Sequence[str], failed: Sequence[str]) -> str:
+        """The signal of a test run (see base.py); remembers it for the next one."""
+        unfixed = False
+        for path in paths:
+            now = {label for label in failed if label.split("::")[0] == path}
+            before = self._failed.get(path)
+            if path in self._edited and before is not None and now:
+                unfixed |= not (before - now) or bool(now - before)
+            self._failed[path] = now
+            self._edited.discard(path)
+        if not failed:
+            return "tests_passed"
+        return "tests_unfixed" if unfixed else "tests_failed"
+
+    def verify(self) -> Outcome:
+        """Run all recorded calls of files that had faults or were changed; success when every outcome is as recorded.
+
+        `reward` is the share of fail-to-pass calls that pass, 0 when another call broke.
+        """
+        if self._workspace is None:
+            raise UsageError("call reset(task) first")
+        payload: dict[str, dict[str, list[list[str]]]] = {}
+        for spec in self._files:
+            dotted = spec.path.removesuffix(".py").replace("/", ".")
+            recorded = self.module_of(spec).functions
+            payload[dotted] = {name: [call.arguments for call in recorded[name]] for name in spec.visible}
+        run = self._box().call("probing:run_calls", payload, self._workspace, cpu_seconds=20, wall_seconds=90.0)
+        outcomes = run.result if isinstance(run.result, dict) else {}
+        fixed = broken = wanted = kept = 0
+        for spec in self._files:
+            functions = outcomes.get(spec.path.removesuffix(".py").replace("/", "."), {})
+            must_change = {item for fault in spec.faults for item in fault.fails}
+            for name in spec.visible:
+                got = functions.get(name) or []
+                for index, call in enumerate(self.module_of(spec).functions[name]):
+                    good = index < len(got) and got[index] == call.outcome
+                    if (name, index) in must_change:
+                        wanted, fixed = wanted + 1, fixed + good
+                    else:
+                        kept, broken = kept + 1, broken + (not good)
+        text = f"hidden tests: {fixed} of {wanted} fail-to-pass, {kept - broken} of {kept} pass-to-pass"
+        success = fixed == wanted and broken == 0
+        return Outcome(success, fixed / wanted if wanted and not broken else 0.0, text)
+
+    def shown_labels(self, spec: FileSpec) -> list[list[str]]:
+        """For every fault of a file, the labels of the tests that it makes fail."""
+        return [[test_label(test_path(spec.path), name, index) for name, index in f.shown] for f in spec.faults]
+
+    def close(self) -> None:
+        """See `Environment.close`. A sandbox that was handed in stays open."""
+        if self._given_sandbox is None and self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+        self._workspace, self._maker = None, None
+
+    def _box(self) -> Sandbox:
+        if self._sandbox is None:
+            self._sandbox = open_probe_sandbox()
+        return self._sandbox
+
+
+def _stable(text: str) -> str:
+    """Without memory addresses, which differ from run to run."""
+    return re.sub(r"\b0x[0-9a-f]{6,}\b", "0x…", text).rstrip()
+
+
+def _reason(run: RunResult) -> str:
+    """Why a run was stopped, in words that are the same on every machine."""
+    words = {"wall": "it took too long", "cpu": "it took too much processor time", "output": "it printed too much"}
+    words |= {"disk": "it wrote too much", "lost": "it killed its interpreter", "server": "no process could be started"}
+    return words.get(run.reason or "", f"exit code {run.exit_code}")

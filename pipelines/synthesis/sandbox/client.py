@@ -1,0 +1,333 @@
+"""The near side of the sandbox: starts the warm interpreter, sends it runs, replaces it when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal
+
+from pipelines.synthesis.sandbox.workspace import Workspace, remove_tree
+from schemas.errors import DatamixError, UsageError
+
+__all__ = ["Limits", "RunResult", "Sandbox"]
+
+PREFIX = "datamix-sandbox-"
+SERVER = Path(__file__).with_name("server.py")
+GRACE_SECONDS = 10.0  # beyond a run's own wall limit, before the server itself is taken for lost
+# imported once by the warm interpreter: a fork has them for free
+MODULES = (
+    "__future__ abc array ast base64 bisect binascii calendar cmath codecs collections collections.abc colorsys "
+    "contextlib copy csv dataclasses datetime decimal difflib enum fnmatch fractions functools gc hashlib heapq html "
+    "html.entities io ipaddress itertools json keyword linecache locale math numbers operator os posixpath pprint "
+    "random re reprlib shlex stat statistics string struct sys textwrap threading time token tokenize traceback types "
+    "typing unicodedata unittest urllib.parse warnings weakref zlib"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one run. CPU, memory, file size and open files are per process; the others for the whole run.
+
+    `output_bytes` is kept of the output (both ends, the middle is cut); at `stream_bytes` of output the run is stopped.
+    """
+
+    cpu_seconds: int = 5
+    wall_seconds: float = 30.0
+    memory_bytes: int = 1 << 30
+    file_bytes: int = 16 << 20
+    open_files: int = 64
+    processes: int = 32
+    disk_bytes: int = 64 << 20
+    output_bytes: int = 16_000
+    stream_bytes: int = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended.
+
+    `reason` is None for a run that ended by itself, else why it was stopped: "wall", "cpu", "output", "disk",
+    "server" (no process could be made) or "lost" (the warm interpreter died with it). `result` is the value of a call.
+    `cpu_seconds` is for measuring only: it differs between runs and never goes into an observation.
+    """
+
+    exit_code: int
+    output: str
+    reason: str | None = None
+    result: Any = None
+    cpu_seconds: float = 0.0
+
+
+class Sandbox:
+    """One warm interpreter and the folder that its workspaces lie in. See the package's docstring for what it promises.
+
+    `level` "auto" takes bubblewrap when it works; "bubblewrap" insists (UsageError when it does not work); "limits" does
+    without; "plain" is limits without any namespace, for machines and tests that have none. `plugins` are files with
+    trusted functions that `call` may run; they are loaded before the first fork.
+    """
+
+    def __init__(
+        self,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        level: Literal["auto", "bubblewrap", "limits", "plain"] = "auto",
+        plugins: Sequence[Path] = (),
+    ) -> None:
+        self.limits = limits
+        self._plugins = [str(path) for path in plugins]
+        self._pid = os.getpid()
+        self._process: subprocess.Popen[str] | None = None
+        self._root: Path | None = None
+        self._count = 0
+        bubblewrap = bubblewrap_program() if level in ("auto", "bubblewrap") else None
+        if level == "bubblewrap" and bubblewrap is None:
+            raise UsageError("bubblewrap is not installed or does not work here. Install bwrap, or use level 'limits'")
+        self._bubblewrap = bubblewrap
+        self._plain = level == "plain"
+        self.level = "bubblewrap" if bubblewrap else "limits"
+        self.gaps: tuple[str, ...] = ()
+        self.uid: int | None = None
+        self._start()
+
+    def workspace(self) -> Workspace:
+        """A new empty folder for code to work in. It goes when the sandbox is closed."""
+        root = self._folder()
+        self._count += 1
+        return Workspace(root / f"w{self._count:06d}", self.uid)
+
+    def run_python(self, code: str, workspace: Workspace, stdin: str = "", **limits: Any) -> RunResult:
+        """Run program text in a fork of the warm interpreter, in the workspace, as `python main.py` would.
+
+        The text is not written to disk. Keyword arguments replace fields of `limits`. Never raises for what the code
+        does. Output is stdout and stderr as written; the workspace appears as /workspace.
+        """
+        return self._send({"kind": "python", "code": code, "stdin": stdin}, workspace, limits)
+
+    def run_command(self, argv: Sequence[str], workspace: Workspace, stdin: str = "", **limits: Any) -> RunResult:
+        """Run a program by its name on PATH; exit code 127 when there is none. Else like `run_python`."""
+        return self._send({"kind": "command", "argv": list(argv), "stdin": stdin}, workspace, limits)
+
+    def call(self, function: str, payload: Any, workspace: Workspace, **limits: Any) -> RunResult:
+        """Run "module:function" of a plugin with a JSON value, in a fork; its JSON value is `RunResult.result`.
+
+        The function may run untrusted code, so its result is only as good as that code lets it be: what a verdict needs
+        (expected values) stays out of the payload. `result` is None when the fork died before it answered.
+        """
+        return self._send({"kind": "call", "function": function, "payload": payload}, workspace, limits)
+
+    def close(self) -> None:
+        """Kill everything, remove every folder. Idempotent; `workspace` starts it again."""
+        process, root, self._process, self._root = self._process, self._root, None, None
+        if self._pid != os.getpid():
+            return  # a fork of the client: these belong to the parent
+        if process is not None:
+            _kill_server(process)
+        if root is not None:
+            remove_tree(root)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _folder(self) -> Path:
+        if self._process is None:
+            self._start()
+        if self._root is None:
+            raise DatamixError("the sandbox was closed while it was in use")
+        return self._root
+
+    def _start(self) -> None:
+        if self._root is None:
+            _remove_leftovers()
+            self._root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
+            self._root.chmod(0o755)
+        self._process = _spawn(self._root, self._bubblewrap, self._plugins, self.limits.disk_bytes)
+        config = {
+            "root": str(self._root),
+            "inside_bubblewrap": self._bubblewrap is not None,
+            "plain": self._plain,
+            "gained": ["network", "pids", "mounts"] if self._bubblewrap else [],
+            "scratch_bytes": self.limits.disk_bytes,
+            "uid": 61184 + os.getpid() % 4000,  # a range that no login uses (systemd's dynamic users)
+            "modules": MODULES,
+            "plugins": self._plugins,
+        }
+        report = self._exchange(config, 60.0)
+        if report is None:
+            self.close()
+            raise DatamixError(
+                "the sandbox's interpreter did not start: run datamix from a terminal to see its message"
+            )
+        gained, self.uid = set(report["gained"]), report["uid"]
+        root_without_user = os.geteuid() == 0 and self.uid is None
+        gaps = {
+            "network": "network" not in gained,
+            "signals": not (("pids" in gained and report["pid_one"]) or self.uid is not None),
+            "files": "mounts" not in gained,
+            "processes": root_without_user,
+        }
+        self.gaps = tuple(name for name, open_ in gaps.items() if open_)
+
+    def _send(self, request: dict[str, Any], workspace: Workspace, changes: dict[str, Any]) -> RunResult:
+        """One exchange with the server; a lost server is replaced, and the run that killed it is recorded as lost."""
+        self._folder()
+        limits = replace(self.limits, **changes) if changes else self.limits
+        if not workspace.root.is_dir():
+            workspace.clear()
+        request = {**request, "folder": str(workspace.root), "limits": asdict(limits)}
+        reply = self._exchange(request, limits.wall_seconds + GRACE_SECONDS)
+        if reply is None:
+            if self._process is not None:
+                _kill_server(self._process)
+            self._start()
+            return RunResult(137, "", "lost")
+        result = json.loads(reply["result"]) if reply["result"] else None
+        return RunResult(reply["exit_code"], reply["output"], reply["reason"], result, reply["cpu_seconds"])
+
+    def _exchange(self, message: Any, seconds: float) -> dict[str, Any] | None:
+        """Send one line, wait for one line: None when the server is gone or silent for too long."""
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            return None
+        try:
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+            line = _read_line(process.stdout, seconds)
+            return json.loads(line) if line.endswith("\n") else None
+        except (OSError, ValueError):
+            return None
+
+
+def _read_line(stream: IO[str], seconds: float) -> str:
+    """A line, or what there is of one when the time is up. Reads the descriptor itself: nothing is left in a buffer."""
+    deadline = time.monotonic() + seconds
+    parts: list[bytes] = []
+    while not parts or not parts[-1].endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([stream.fileno()], [], [], left)[0]:
+            break
+        data = os.read(stream.fileno(), 1 << 20)
+        if not data:
+            break
+        parts.append(data)
+    return b"".join(parts).decode()
+
+
+def _spawn(root: Path, bubblewrap: str | None, plugins: Sequence[str], scratch_bytes: int) -> subprocess.Popen[str]:
+    """Start the server in its own session with an environment that holds nothing of ours."""
+    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    argv = [python, "-s", "-S", "-B", "-P", str(SERVER)]
+    if bubblewrap:
+        folders = {str(SERVER.parent), *(os.path.dirname(path) for path in plugins)}
+        argv = [bubblewrap, *bubblewrap_options(root, sorted(folders), scratch_bytes), *argv]
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "HOME": "/tmp",  # noqa: S108 - replaced by the workspace in every run
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONSAFEPATH": "1",
+    }
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd="/",
+        start_new_session=True,
+        text=True,
+    )
+
+
+def _kill_server(process: subprocess.Popen[str]) -> None:
+    """Kill the server and its namespaces, and reap it. Runs in progress die with the process space or by its cleanup."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    try:
+        process.wait(timeout=2.0)  # end of input: the server kills what runs and leaves
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def bubblewrap_options(root: Path, folders: Sequence[str], scratch_bytes: int) -> list[str]:
+    """bwrap's options: system read-only, `root` writable, `folders` (our own code) and the Python installation readable.
+
+    Folders on the way to a bound one are made with mode 0755 (bwrap's own default of 0700 shuts other users out).
+    """
+    options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.geteuid() == 0:  # the children change to an unprivileged user, the server needs the right to
+        options += ["--cap-drop", "ALL"]
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_DAC_OVERRIDE"):
+            options += ["--cap-add", capability]
+    else:
+        options += ["--unshare-user"]
+    options += ["--die-with-parent", "--new-session", "--as-pid-1", "--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc"):
+        if os.path.islink(folder):
+            options += ["--symlink", os.readlink(folder), folder]
+        elif os.path.isdir(folder):
+            options += ["--ro-bind", folder, folder]
+    options += ["--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", "/tmp"]  # noqa: S108
+    for prefix in sorted({os.path.realpath(sys.base_prefix), *map(os.path.realpath, folders)}):
+        if not prefix.startswith("/usr/"):
+            options += [*_way_to(prefix), "--ro-bind", prefix, prefix]
+    return [*options, *_way_to(str(root)), "--bind", str(root), str(root), "--chdir", "/"]
+
+
+def _way_to(path: str) -> list[str]:
+    """bwrap's options that make the folders above `path`, apart from those that exist anyway."""
+    options = []
+    for folder in reversed(Path(path).parents):
+        if str(folder) not in ("/", "/tmp", "/usr"):  # noqa: S108
+            options += ["--perms", "0755", "--dir", str(folder)]
+    return options
+
+
+_bubblewrap_works: dict[str, bool] = {}
+
+
+def bubblewrap_program() -> str | None:
+    """The path of a bwrap that really works here (tried once a process), or None."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return None
+    if program not in _bubblewrap_works:
+        with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
+            argv = [program, *bubblewrap_options(Path(folder), [], 1 << 20), "/bin/true"]
+            tried = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
+        _bubblewrap_works[program] = tried.returncode == 0
+    return program if _bubblewrap_works[program] else None
+
+
+def _remove_leftovers() -> None:
+    """Delete sandbox folders of processes that are no longer there (a killed client cannot clean up)."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).split("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            with contextlib.suppress(OSError):
+                remove_tree(folder)
