@@ -25,8 +25,12 @@ _CHUNK = 1 << 20
 _ZSTD, _GZIP, _ZIP, _PARQUET = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04", b"PAR1"
 _BOM = b"\xef\xbb\xbf"
 _YAML_KEY = re.compile(rb"^(history|trajectory|messages):[ \t]*\r?$", re.M)
-# everything up to and including the next bracket that is outside a string; possessive, so linear
-_TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{}])', re.S)
+# Up to and including the next bracket that is outside a string. Objects and arrays without brackets inside are passed
+# over in one go, so a step of the loop in `_value` is one nesting, not one brace. Possessive: no backtracking.
+_PLAIN = rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+'
+_TO_BRACKET = re.compile(
+    rb"(?:" + _PLAIN + rb"(?:\{" + _PLAIN + rb"\}|\[" + _PLAIN + rb"\]))*+" + _PLAIN + rb"([\[\]{}])", re.S
+)
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
 _SCALAR = re.compile(rb"[^,\]}\s]+")
 _SPACE = b" \t\r\n"
@@ -171,7 +175,7 @@ def _value(window: _Window) -> bytes:
     opening = window.data[window.at : window.at + 1]
     start = window.at
     if opening in (b"{", b"["):
-        depth, scan = 0, start
+        depth, scan = 1, start + 1
         while True:
             match = _TO_BRACKET.match(window.data, scan)
             if match is None:

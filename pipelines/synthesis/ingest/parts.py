@@ -65,7 +65,7 @@ def json_text(value: Any) -> str:
 
 def mapping(value: Any) -> Mapping[str, Any]:
     """`value` when it is an object, else an empty one: for optional parts of a record."""
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def canonical_role(role: Any, field: str) -> str:
@@ -92,7 +92,7 @@ def content_text(content: Any, notes: Notes, field: str) -> str:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
         raise RecordError(field, "content must be text, a list of parts or null", content)
@@ -103,7 +103,7 @@ def _part_text(part: Any, notes: Notes, field: str) -> str:
     if isinstance(part, str):
         notes.add("content parts that are bare strings, taken as text")
         return part
-    if not isinstance(part, Mapping):
+    if not isinstance(part, dict):
         raise RecordError(field, "a content part must be an object", part)
     kind = part.get("type", "text")
     if kind in _TEXT_PARTS:
@@ -141,10 +141,10 @@ def call_from_function(raw: Any, notes: Notes, field: str) -> ToolCall:
 
     Raises RecordError when there is no name.
     """
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise RecordError(field, "a call must be an object", raw)
     function = raw.get("function")
-    body = function if isinstance(function, Mapping) else raw
+    body = function if isinstance(function, dict) else raw
     name = body.get("name", function if isinstance(function, str) else None)
     if not isinstance(name, str):
         raise RecordError(f"{field}.name", "a call must have a name", name)
@@ -167,9 +167,9 @@ def tools_text(tools: Any, notes: Notes) -> str:
         except ValueError:
             notes.add(f"tools are not JSON, left out: {shorten(text, 60)}")
             return "[]"
-    if isinstance(tools, Mapping):
+    if isinstance(tools, dict):
         tools = [tools]
-    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         notes.add(f"tools are not a list of objects, left out: {shorten(tools, 60)}")
         return "[]"
     shaped = [_tool(tool) for tool in tools]
@@ -179,7 +179,7 @@ def tools_text(tools: Any, notes: Notes) -> str:
 
 
 def _tool(tool: Mapping[str, Any]) -> Any:
-    if isinstance(tool.get("function"), Mapping):
+    if isinstance(tool.get("function"), dict):
         return tool if "type" in tool else {"type": "function", **tool}
     if "name" not in tool:
         return tool

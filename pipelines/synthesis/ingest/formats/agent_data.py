@@ -5,7 +5,7 @@ Actions carry no ids: an observation from the environment answers the action bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
@@ -19,7 +19,7 @@ _KINDS = {"text_observation", "message_action", "api_action", "code_action", "we
 
 
 def _kind(item: Any) -> str | None:
-    found = item.get("class_", item.get("type")) if isinstance(item, Mapping) else None
+    found = item.get("class_", item.get("type")) if isinstance(item, dict) else None
     return found if found in _KINDS else None
 
 
@@ -30,7 +30,7 @@ class AgentData:
 
     def matches(self, value: Any) -> float:
         """`content` whose items name one of the protocol's classes."""
-        content = value.get("content") if isinstance(value, Mapping) else None
+        content = value.get("content") if isinstance(value, dict) else None
         if not isinstance(content, list) or not content:
             return 0.0
         return 0.95 if all(_kind(item) for item in content[:3]) else 0.0

@@ -21,9 +21,9 @@ _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d+)")
 def has_blocks(value: Any) -> bool:
     """A list of messages of which one holds a block that only Anthropic writes."""
     return isinstance(value, list) and any(
-        isinstance(block, Mapping) and block.get("type") in _BLOCKS
+        isinstance(block, dict) and block.get("type") in _BLOCKS
         for item in value[:12]
-        if isinstance(item, Mapping) and isinstance(item.get("content"), list)
+        if isinstance(item, dict) and isinstance(item.get("content"), list)
         for block in item["content"]
     )
 
@@ -37,7 +37,7 @@ def assistant_message(blocks: Any, notes: Notes, field: str) -> Message:
     texts: list[str] = []
     thoughts: list[str] = []
     for index, block in enumerate(blocks):
-        kind = block.get("type") if isinstance(block, Mapping) else None
+        kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_use":
             identity, name = block.get("id"), block.get("name")
             if not isinstance(name, str):
@@ -71,7 +71,7 @@ def user_messages(content: Any, notes: Notes, field: str) -> list[Message]:
             pending.clear()
 
     for index, block in enumerate(content):
-        if isinstance(block, Mapping) and block.get("type") == "tool_result":
+        if isinstance(block, dict) and block.get("type") == "tool_result":
             flush()
             messages.append(_result(block, notes, f"{field}[{index}].content"))
         else:
@@ -99,18 +99,18 @@ class Anthropic:
 
     def matches(self, value: Any) -> float:
         """Messages that hold tool_use, tool_result or thinking blocks, or tools with input_schema."""
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             if has_blocks(value.get("messages")):
                 return 0.85
             tools = value.get("tools")
             first = tools[0] if isinstance(tools, list) and tools else None
-            shaped = isinstance(first, Mapping) and "input_schema" in first
+            shaped = isinstance(first, dict) and "input_schema" in first
             return 0.8 if shaped and isinstance(value.get("messages"), list) else 0.0
         return 0.85 if has_blocks(value) else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a row. A `response` beside the request (an API log) is its last turn."""
-        row: Mapping[str, Any] = value if isinstance(value, Mapping) else {"messages": value}
+        row: Mapping[str, Any] = value if isinstance(value, dict) else {"messages": value}
         notes = Notes()
         messages: list[Message] = []
         if row.get("system"):
@@ -119,11 +119,11 @@ class Anthropic:
         if not isinstance(items, list):
             raise RecordError("messages", "must be a list of messages", items)
         response = row.get("response")
-        if isinstance(response, Mapping) and response.get("role") == "assistant":
+        if isinstance(response, dict) and response.get("role") == "assistant":
             items = [*items, response]
         for index, raw in enumerate(items):
             field = f"messages[{index}]"
-            if not isinstance(raw, Mapping):
+            if not isinstance(raw, dict):
                 raise RecordError(field, "a message must be an object", raw)
             role = canonical_role(raw.get("role"), f"{field}.role")
             if role == "assistant":

@@ -26,12 +26,12 @@ class Atif:
 
     def matches(self, value: Any) -> float:
         """`schema_version` ATIF-…, or steps with step_id and source beside an agent."""
-        if not isinstance(value, Mapping) or not isinstance(value.get("steps"), list):
+        if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
             return 0.0
         if str(value.get("schema_version", "")).upper().startswith("ATIF"):
             return 1.0
         first = value["steps"][0] if value["steps"] else None
-        shaped = isinstance(first, Mapping) and "step_id" in first and "source" in first
+        shaped = isinstance(first, dict) and "step_id" in first and "source" in first
         return 0.9 if shaped and "agent" in value else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
@@ -51,7 +51,7 @@ class Atif:
         messages: list[Message] = []
         for index, step in enumerate(value["steps"]):
             field = f"steps[{index}]"
-            if not isinstance(step, Mapping):
+            if not isinstance(step, dict):
                 raise RecordError(field, "a step must be an object", step)
             messages.extend(_step(step, notes, field))
         agent = mapping(value.get("agent"))
@@ -94,7 +94,7 @@ def _step(step: Mapping[str, Any], notes: Notes, field: str) -> list[Message]:
     results = mapping(step.get("observation")).get("results") or []
     found = [message]
     for index, result in enumerate(results):
-        if not isinstance(result, Mapping):
+        if not isinstance(result, dict):
             raise RecordError(f"{field}.observation.results[{index}]", "a result must be an object", result)
         found.append(_result(result, message, len(results), notes, f"{field}.observation.results[{index}]"))
     if source == "system" and not text and len(found) == 1:
@@ -106,7 +106,7 @@ def _agent(message: Message, step: Mapping[str, Any], notes: Notes, field: str) 
     reasoning = step.get("reasoning_content")
     message.reasoning = reasoning if isinstance(reasoning, str) and reasoning else None
     for index, call in enumerate(step.get("tool_calls") or []):
-        if not isinstance(call, Mapping) or not isinstance(call.get("function_name"), str):
+        if not isinstance(call, dict) or not isinstance(call.get("function_name"), str):
             raise RecordError(f"{field}.tool_calls[{index}]", "a call must have a function_name", call)
         identity = str(call.get("tool_call_id") or "")
         message.tool_calls.append(ToolCall(identity, call["function_name"], json_text(call.get("arguments", {}))))
@@ -114,7 +114,7 @@ def _agent(message: Message, step: Mapping[str, Any], notes: Notes, field: str) 
         message.author = "harness"
         notes.add("agent steps that no model wrote (llm_call_count 0)")
     extra = step.get("extra")
-    if isinstance(extra, Mapping):
+    if isinstance(extra, dict):
         message.train, message.weight = source_mask(extra)
         reason = extra.get("stop_reason") or extra.get("finish_reason")
         message.stop = reason if isinstance(reason, str) else None
@@ -130,7 +130,7 @@ def _result(result: Mapping[str, Any], step: Message, many: int, notes: Notes, f
         identity = step.tool_calls[0].id
         notes.add("results without a call id bound to the only call of their step")
     extra = result.get("extra")
-    flag = extra.get("is_error") if isinstance(extra, Mapping) else None
+    flag = extra.get("is_error") if isinstance(extra, dict) else None
     error = flag if isinstance(flag, bool) else None
     signal = "is_error" if error else None
     if not step.tool_calls:

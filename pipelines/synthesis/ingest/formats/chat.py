@@ -22,6 +22,7 @@ __all__ = ["chat_message", "chat_messages", "looks_like_messages", "source_mask"
 _TRAINED_WHEN_TRUE = ("train", "training", "loss", "step_loss_mask", "trainable", "loss_mask")
 _MASKED_WHEN_TRUE = ("turn_mask", "masked")
 _WEIGHTS = ("weight", "loss_weight", "loss_scale")
+_MASK_KEYS = frozenset((*_TRAINED_WHEN_TRUE, *_MASKED_WHEN_TRUE, *_WEIGHTS))
 
 
 def looks_like_messages(value: Any) -> bool:
@@ -29,7 +30,7 @@ def looks_like_messages(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
     return all(
-        isinstance(item, Mapping) and "role" in item and ("content" in item or "tool_calls" in item or len(item) == 1)
+        isinstance(item, dict) and "role" in item and ("content" in item or "tool_calls" in item or len(item) == 1)
         for item in value[:3]
     )
 
@@ -40,6 +41,8 @@ def source_mask(raw: Mapping[str, Any]) -> tuple[bool | None, float | None]:
     OpenAI `weight`, axolotl `train`, ms-swift `loss` and `loss_scale`, slime `step_loss_mask`, tinker `trainable`,
     verl `loss_mask`, LLaMA-Factory `loss_weight`, SWE-Lego `turn_mask`, torchtune `masked`.
     """
+    if raw.keys().isdisjoint(_MASK_KEYS):
+        return None, None
     weight: float | None = None
     for name in _WEIGHTS:
         found = raw.get(name)
@@ -63,7 +66,7 @@ def chat_message(raw: Any, notes: Notes, field: str) -> Message:
     Legacy `function_call`, role names of other frameworks, reasoning in its own key or a leading think block, mask
     fields and `is_error` are understood. Raises RecordError.
     """
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise RecordError(field, "a message must be an object", raw)
     role = canonical_role(raw.get("role"), f"{field}.role")
     message = Message(role=role, content=content_text(raw.get("content"), notes, f"{field}.content"))
@@ -89,7 +92,7 @@ def _assistant(message: Message, raw: Mapping[str, Any], notes: Notes, field: st
         call_from_function(call, notes, f"{field}.tool_calls[{index}]") for index, call in enumerate(calls)
     ]
     legacy = raw.get("function_call")
-    if isinstance(legacy, Mapping) and not message.tool_calls:
+    if isinstance(legacy, dict) and not message.tool_calls:
         message.tool_calls = [ToolCall("", str(legacy.get("name", "")), arguments_text(legacy.get("arguments"), notes))]
     reasoning = raw.get("reasoning_content") or raw.get("reasoning") or raw.get("thinking")
     if isinstance(reasoning, str) and reasoning:
@@ -121,7 +124,7 @@ def chat_messages(items: Any, notes: Notes, field: str = "messages") -> list[Mes
     messages: list[Message] = []
     for index, raw in enumerate(items):
         place = f"{field}[{index}]"
-        role = raw.get("role") if isinstance(raw, Mapping) else None
+        role = raw.get("role") if isinstance(raw, dict) else None
         if role == "tool_call":
             _swift_call(messages, raw, notes, place)
         else:
@@ -136,7 +139,7 @@ def _swift_call(messages: list[Message], raw: Mapping[str, Any], notes: Notes, f
         body = json.loads(content) if isinstance(content, str) else content
     except ValueError:
         body = None
-    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
+    if not isinstance(body, dict) or not isinstance(body.get("name"), str):
         raise RecordError(f"{field}.content", "a tool_call turn must be JSON with name and arguments", content)
     if not messages or messages[-1].role != "assistant":
         train, weight = source_mask(raw)

@@ -28,7 +28,7 @@ _INTERRUPTED = "[Request interrupted by user"
 
 
 def _is_line(value: Any) -> bool:
-    if not isinstance(value, Mapping) or "type" not in value:
+    if not isinstance(value, dict) or "type" not in value:
         return False
     if value["type"] in ("user", "assistant"):
         return "message" in value and ("uuid" in value or "sessionId" in value)
@@ -78,7 +78,7 @@ class ClaudeCode:
 def _as_session(value: Any) -> Session | None:
     if isinstance(value, Session):
         return value
-    if isinstance(value, Mapping) and isinstance(value.get("loglines"), list):
+    if isinstance(value, dict) and isinstance(value.get("loglines"), list):
         return Session(list(enumerate(value["loglines"], 1)))
     return None
 
@@ -98,7 +98,7 @@ class _Table:
 
     def take(self, number: int, line: Any) -> SetAside | None:
         """Place one line; a SetAside when it cannot be."""
-        if not isinstance(line, Mapping) or "type" not in line:
+        if not isinstance(line, dict) or "type" not in line:
             return self._aside(number, "", "a line must be an object with a type", line)
         uuid, link = line.get("uuid"), line.get("parentUuid")
         if line["type"] not in ("user", "assistant"):
@@ -109,7 +109,7 @@ class _Table:
                 self._compacted.add(uuid)
             return None
         message = line.get("message")
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             return self._aside(number, "message", "must be an object", message)
         if "content" not in message:
             return self._aside(number, "message.content", "is missing", message)
@@ -143,7 +143,7 @@ class _Table:
             return f"{side}:{message.get('id') or f'line {number}'}", "assistant"
         content = message["content"]
         only_results = isinstance(content, list) and all(
-            isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
+            isinstance(block, dict) and block.get("type") == "tool_result" for block in content
         )
         owner = self._of_line.get(link) if isinstance(link, str) else None
         if only_results and content and owner is not None:

@@ -28,11 +28,11 @@ _EXIT = re.compile(r"^(?:Process exited with code|Exit code:)\s*(-?\d+)", re.M)
 
 
 def _is_line(value: Any) -> bool:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return False
     kind = value.get("type")
     if kind in _WRAPPERS:
-        return isinstance(value.get("payload"), Mapping)
+        return isinstance(value.get("payload"), dict)
     if kind == "message":
         return "role" in value and "content" in value
     return kind in _ITEMS or "record_type" in value or ("instructions" in value and "id" in value)
@@ -48,7 +48,7 @@ class Codex:
         if not isinstance(value, Session):
             return 0.0
         typical = any(
-            isinstance(line, Mapping) and (line.get("type") in _WRAPPERS or line.get("type") in _ITEMS)
+            isinstance(line, dict) and (line.get("type") in _WRAPPERS or line.get("type") in _ITEMS)
             for _, line in value.lines
         )
         return 0.9 * value.share(_is_line) if typical else 0.0
@@ -103,7 +103,7 @@ class _Rollout:
     def _start(self, payload: Mapping[str, Any]) -> None:
         self.meta["session"] = self.meta.get("session") or payload.get("id")
         instructions = payload.get("base_instructions") or payload.get("instructions")
-        if isinstance(instructions, Mapping):
+        if isinstance(instructions, dict):
             instructions = instructions.get("text")
         if isinstance(instructions, str) and instructions and not self.messages:
             self.messages.append(Message(role="system", content=instructions))
@@ -153,7 +153,7 @@ class _Rollout:
 
     def _reasoning(self, item: Mapping[str, Any]) -> None:
         parts = item.get("content") or item.get("summary") or []
-        text = "\n\n".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
+        text = "\n\n".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
         if not text:
             self.notes.add("reasoning held only in encrypted form, left out")
             return
@@ -186,7 +186,7 @@ class _Rollout:
         replacement = payload.get("replacement_history")
         if isinstance(replacement, list):
             for item in replacement:
-                if isinstance(item, Mapping):
+                if isinstance(item, dict):
                     following._item(item)
             for message in following.messages:
                 if message.role == "assistant":
@@ -205,15 +205,15 @@ def _output(output: Any, notes: Notes) -> tuple[str, bool | None, str | None]:
                 body = json.loads(output)
             except ValueError:
                 return output, None, None
-            if isinstance(body, Mapping) and isinstance(body.get("output"), str):
-                code = body["metadata"].get("exit_code") if isinstance(body.get("metadata"), Mapping) else None
+            if isinstance(body, dict) and isinstance(body.get("output"), str):
+                code = body["metadata"].get("exit_code") if isinstance(body.get("metadata"), dict) else None
                 if isinstance(code, int):
                     return body["output"], code != 0, f"exit_code={code}"
                 return body["output"], None, None
             return output, None, None
         found = _EXIT.search(output[:400])
         return (output, found.group(1) != "0", f"exit_code={found.group(1)}") if found else (output, None, None)
-    if isinstance(output, Mapping):
+    if isinstance(output, dict):
         flag = output.get("success")
         text = content_text(output.get("content"), notes, "payload.output.content")
         return text, (not flag if isinstance(flag, bool) else None), "success=false" if flag is False else None

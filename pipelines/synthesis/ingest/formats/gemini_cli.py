@@ -20,7 +20,7 @@ class GeminiCli:
 
     def matches(self, value: Any) -> float:
         """`sessionId` and `projectHash` beside `messages`."""
-        if not isinstance(value, Mapping) or not isinstance(value.get("messages"), list):
+        if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
             return 0.0
         return 0.95 if "sessionId" in value and "projectHash" in value else 0.0
 
@@ -31,7 +31,7 @@ class GeminiCli:
         model = None
         for index, raw in enumerate(value["messages"]):
             field = f"messages[{index}]"
-            kind = raw.get("type") if isinstance(raw, Mapping) else None
+            kind = raw.get("type") if isinstance(raw, dict) else None
             if kind == "user":
                 messages.append(Message(role="user", content=_text(raw.get("content"), notes, field)))
             elif kind == "gemini":
@@ -51,7 +51,7 @@ def _text(content: Any, notes: Notes, field: str) -> str:
     """Text, or parts of the Gemini API ({text} or {inlineData})."""
     if isinstance(content, list):
         content = [
-            part if not isinstance(part, Mapping) or "type" in part or "text" in part else {"type": "image"}
+            part if not isinstance(part, dict) or "type" in part or "text" in part else {"type": "image"}
             for part in content
         ]
     return content_text(content, notes, f"{field}.content")
@@ -61,13 +61,13 @@ def _turn(raw: Mapping[str, Any], notes: Notes, field: str) -> Iterator[Message]
     thoughts = [
         "\n".join(str(thought.get(key)) for key in ("subject", "description") if thought.get(key))
         for thought in raw.get("thoughts") or []
-        if isinstance(thought, Mapping)
+        if isinstance(thought, dict)
     ]
     message = Message(role="assistant", content=_text(raw.get("content"), notes, field))
     message.reasoning = "\n\n".join(thoughts) or None
     results = []
     for index, call in enumerate(raw.get("toolCalls") or []):
-        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             raise RecordError(f"{field}.toolCalls[{index}].name", "a call must have a name", call)
         identity = str(call.get("id") or "")
         message.tool_calls.append(ToolCall(identity, call["name"], json_text(call.get("args", {}))))
@@ -81,9 +81,9 @@ def _result(call: Mapping[str, Any], identity: str) -> Message:
     status = call.get("status")
     texts = []
     for part in call.get("result") or []:
-        response = part.get("functionResponse") if isinstance(part, Mapping) else None
-        body = response.get("response") if isinstance(response, Mapping) else None
-        if isinstance(body, Mapping):
+        response = part.get("functionResponse") if isinstance(part, dict) else None
+        body = response.get("response") if isinstance(response, dict) else None
+        if isinstance(body, dict):
             text = body.get("output", body.get("error"))
             texts.append(text if isinstance(text, str) else json_text(body))
     error = None if status is None else status in ("error", "cancelled")

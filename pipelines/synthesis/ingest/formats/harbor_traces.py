@@ -6,7 +6,7 @@ held (same words so far) are author "copied": only the new reply is the row's ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import xxhash
@@ -29,7 +29,7 @@ class HarborTraces:
 
     def matches(self, value: Any) -> float:
         """`conversations` with roles, beside `agent` and `episode` or `trial_name`."""
-        if not isinstance(value, Mapping) or not isinstance(value.get("conversations"), list):
+        if not isinstance(value, dict) or not isinstance(value.get("conversations"), list):
             return 0.0
         return 0.9 if "agent" in value and ("episode" in value or "trial_name" in value) else 0.0
 

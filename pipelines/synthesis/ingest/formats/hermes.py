@@ -40,13 +40,13 @@ _HEAD = 24
 def _texts(row: Any, role_names: tuple[str, ...]) -> Iterator[str]:
     """The texts of the first turns of some roles, whatever the row's shape."""
     turns = row if isinstance(row, list) else None
-    if isinstance(row, Mapping):
+    if isinstance(row, dict):
         turns = row.get("messages", row.get("conversations"))
     for turn in turns[:_HEAD] if isinstance(turns, list) else []:
-        if isinstance(turn, Mapping) and turn.get("role", turn.get("from")) in role_names:
+        if isinstance(turn, dict) and turn.get("role", turn.get("from")) in role_names:
             text = turn.get("content", turn.get("value"))
             if isinstance(text, list):
-                text = "".join(str(part.get("text", "")) for part in text if isinstance(part, Mapping))
+                text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
             if isinstance(text, str):
                 yield text
 
@@ -57,10 +57,10 @@ _SYSTEM = ("system",)
 
 
 def _messages(value: Any, notes: Notes) -> list[Message]:
-    row: Mapping[str, Any] = value if isinstance(value, Mapping) else {"messages": value}
+    row: Mapping[str, Any] = value if isinstance(value, dict) else {"messages": value}
     if "conversations" in row:
         turns = row["conversations"]
-        spoken = isinstance(turns, list) and any(isinstance(turn, Mapping) and "from" in turn for turn in turns)
+        spoken = isinstance(turns, list) and any(isinstance(turn, dict) and "from" in turn for turn in turns)
         messages = sharegpt_messages(turns, notes) if spoken else chat_messages(turns, notes, "conversations")
         if isinstance(row.get("system"), str) and row["system"]:
             messages.insert(0, Message(role="system", content=row["system"]))
@@ -75,11 +75,9 @@ class Hermes:
 
     def matches(self, value: Any) -> float:
         """An assistant turn with `<tool_call>`, and tools declared or answered."""
-        if not isinstance(value, Mapping | list) or not any(
-            "<tool_call>" in text for text in _texts(value, _ASSISTANT)
-        ):
+        if not isinstance(value, dict | list) or not any("<tool_call>" in text for text in _texts(value, _ASSISTANT)):
             return 0.0
-        declared = isinstance(value, Mapping) and bool(value.get("tools"))
+        declared = isinstance(value, dict) and bool(value.get("tools"))
         declared = declared or any("<tools>" in text for text in _texts(value, _SYSTEM))
         answered = any("<tool_response>" in text for text in _texts(value, _USER))
         return 0.9 if declared or answered else 0.0
@@ -88,7 +86,7 @@ class Hermes:
         """One trajectory a row."""
         notes = Notes()
         messages: list[Message] = []
-        tools = tools_text(value.get("tools") if isinstance(value, Mapping) else None, notes)
+        tools = tools_text(value.get("tools") if isinstance(value, dict) else None, notes)
         for message in _messages(value, notes):
             if message.role == "assistant" and not message.tool_calls:
                 message.tool_calls, message.content = hermes_calls(message.content, notes)
@@ -109,7 +107,7 @@ class FunctionText:
 
     def matches(self, value: Any) -> float:
         """An assistant turn with `<function=…>`, and functions declared or observations as user turns."""
-        if not isinstance(value, Mapping | list):
+        if not isinstance(value, dict | list):
             return 0.0
         if not any(FUNCTION_TAG.search(text) for text in _texts(value, _ASSISTANT)):
             return 0.0
@@ -117,14 +115,14 @@ class FunctionText:
             return 0.0
         declared = any("BEGIN FUNCTION" in text or "<function=" in text for text in _texts(value, _SYSTEM))
         answered = any(_observation(text) is not None for text in _texts(value, _USER))
-        declared = declared or (isinstance(value, Mapping) and bool(value.get("tools")))
+        declared = declared or (isinstance(value, dict) and bool(value.get("tools")))
         return 0.9 if declared or answered else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a row."""
         notes = Notes()
         messages: list[Message] = []
-        tools = tools_text(value.get("tools") if isinstance(value, Mapping) else None, notes)
+        tools = tools_text(value.get("tools") if isinstance(value, dict) else None, notes)
         kinds: dict[tuple[str, str], str] = {}
 
         def kind_of(function: str, parameter: str) -> str | None:
@@ -152,7 +150,7 @@ def _observation(text: str) -> str | None:
 
 
 def _build(name: str, value: Any, place: Place, messages: list[Message], notes: Notes, tools: str) -> Trajectory:
-    row: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+    row: Mapping[str, Any] = value if isinstance(value, dict) else {}
     if not messages:
         raise RecordError("messages", "the run has no messages")
     return assemble(

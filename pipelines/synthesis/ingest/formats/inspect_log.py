@@ -26,9 +26,9 @@ class InspectLog:
 
     def matches(self, value: Any) -> float:
         """`eval` and `samples`; or a sample: `messages` and `scores` with `epoch`."""
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return 0.0
-        if isinstance(value.get("eval"), Mapping) and ("samples" in value or "plan" in value):
+        if isinstance(value.get("eval"), dict) and ("samples" in value or "plan" in value):
             return 0.95
         sample = isinstance(value.get("messages"), list) and "epoch" in value
         return 0.9 if sample and ("scores" in value or "store" in value) else 0.0
@@ -49,7 +49,7 @@ class InspectLog:
                 yield error.at(inside, self.name)
 
     def _sample(self, sample: Any, header: Mapping[str, Any], place: Place) -> Trajectory:
-        if not isinstance(sample, Mapping) or not isinstance(sample.get("messages"), list):
+        if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
             raise RecordError("messages", "a sample must hold a list of messages", sample)
         notes = Notes()
         attached = _attachments(sample)
@@ -58,7 +58,7 @@ class InspectLog:
             for index, raw in enumerate(sample["messages"])
         ]
         choices = mapping(sample.get("output")).get("choices") or []
-        if choices and isinstance(choices[0], Mapping) and messages and messages[-1].role == "assistant":
+        if choices and isinstance(choices[0], dict) and messages and messages[-1].role == "assistant":
             messages[-1].stop = choices[0].get("stop_reason")
         name = header.get("task")
         identity = str(sample.get("id")) if sample.get("id") is not None else None
@@ -81,11 +81,11 @@ class InspectLog:
 
 def _attachments(sample: Mapping[str, Any]) -> Mapping[str, str]:
     found = sample.get("attachments")
-    if isinstance(found, Mapping):
+    if isinstance(found, dict):
         return found
     transcript = sample.get("transcript")
-    content = transcript.get("content") if isinstance(transcript, Mapping) else None
-    return content if isinstance(content, Mapping) else {}
+    content = transcript.get("content") if isinstance(transcript, dict) else None
+    return content if isinstance(content, dict) else {}
 
 
 def _resolve(value: Any, attached: Mapping[str, str]) -> Any:
@@ -94,18 +94,18 @@ def _resolve(value: Any, attached: Mapping[str, str]) -> Any:
         return attached.get(value.removeprefix(_ATTACHMENT), value) if value.startswith(_ATTACHMENT) else value
     if isinstance(value, list):
         return [_resolve(item, attached) for item in value]
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {key: _resolve(item, attached) for key, item in value.items()}
     return value
 
 
 def _message(raw: Any, notes: Notes, field: str) -> Message:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise RecordError(field, "a message must be an object", raw)
     role = canonical_role(raw.get("role"), f"{field}.role")
     content, reasoning = raw.get("content"), None
     if isinstance(content, list):
-        thoughts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "reasoning"]
+        thoughts = [part for part in content if isinstance(part, dict) and part.get("type") == "reasoning"]
         content = [part for part in content if part not in thoughts]
         reasoning = "\n\n".join(str(part.get("reasoning") or "") for part in thoughts) or None
     message = Message(role=role, content=content_text(content, notes, f"{field}.content"), reasoning=reasoning)
@@ -119,7 +119,7 @@ def _message(raw: Any, notes: Notes, field: str) -> Message:
         message.tool_call_id = str(raw["tool_call_id"]) if raw.get("tool_call_id") else None
         message.name = raw.get("function") if isinstance(raw.get("function"), str) else None
         error = raw.get("error")
-        if isinstance(error, Mapping):
+        if isinstance(error, dict):
             message.error, message.signal = True, f"tool_error={error.get('type')}"
             if not message.content:
                 message.content = str(error.get("message") or "")
@@ -127,7 +127,7 @@ def _message(raw: Any, notes: Notes, field: str) -> Message:
 
 
 def _call(call: Any, notes: Notes, field: str) -> ToolCall:
-    if not isinstance(call, Mapping) or not isinstance(call.get("function"), str):
+    if not isinstance(call, dict) or not isinstance(call.get("function"), str):
         raise RecordError(f"{field}.function", "a call must name its function", call)
     if call.get("parse_error"):
         notes.add("calls whose arguments the source could not parse (parse_error)")
@@ -139,19 +139,19 @@ def _tools(sample: Mapping[str, Any], attached: Mapping[str, str]) -> Any:
     events = sample.get("events")
     if not isinstance(events, list):
         transcript = sample.get("transcript")
-        events = transcript.get("events") if isinstance(transcript, Mapping) else None
+        events = transcript.get("events") if isinstance(transcript, dict) else None
     for event in reversed(events or []):
-        if isinstance(event, Mapping) and event.get("event") == "model" and event.get("tools"):
+        if isinstance(event, dict) and event.get("event") == "model" and event.get("tools"):
             return _resolve(event["tools"], attached)
     return None
 
 
 def _outcome(scores: Any) -> Outcome:
     """The first score."""
-    if not isinstance(scores, Mapping) or not scores:
+    if not isinstance(scores, dict) or not scores:
         return Outcome()
     name, score = next(iter(scores.items()))
-    value = score.get("value") if isinstance(score, Mapping) else score
+    value = score.get("value") if isinstance(score, dict) else score
     if isinstance(value, bool):
         return Outcome(value, float(value), str(name))
     if isinstance(value, int | float):

@@ -24,13 +24,13 @@ class InterCode:
 
     def matches(self, value: Any) -> float:
         """`turn_history` beside `query`; or the plan-solve-refine wrapper {meta, logs}, which is refused by name."""
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return 0.0
-        if isinstance(value.get("turn_history"), Mapping):
+        if isinstance(value.get("turn_history"), dict):
             return 0.95
         logs = value.get("logs")
-        first = next(iter(logs.values()), None) if isinstance(logs, Mapping) else None
-        return 0.9 if isinstance(first, Mapping) and "turn_history" in first else 0.0
+        first = next(iter(logs.values()), None) if isinstance(logs, dict) else None
+        return 0.9 if isinstance(first, dict) and "turn_history" in first else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a run."""

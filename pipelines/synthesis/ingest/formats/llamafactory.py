@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
@@ -17,11 +17,11 @@ __all__ = ["LlamaFactory"]
 
 
 def _typed(message: Any) -> bool:
-    content = message.get("content") if isinstance(message, Mapping) else None
+    content = message.get("content") if isinstance(message, dict) else None
     return (
         isinstance(content, list)
         and bool(content)
-        and all(isinstance(part, Mapping) and "type" in part and "value" in part for part in content)
+        and all(isinstance(part, dict) and "type" in part and "value" in part for part in content)
     )
 
 
@@ -32,7 +32,7 @@ class LlamaFactory:
 
     def matches(self, value: Any) -> float:
         """Messages whose parts carry `value`."""
-        messages = value.get("messages") if isinstance(value, Mapping) else None
+        messages = value.get("messages") if isinstance(value, dict) else None
         if not isinstance(messages, list) or not messages:
             return 0.0
         return 0.9 if all(_typed(message) for message in messages[:3]) else 0.0
@@ -54,14 +54,14 @@ class LlamaFactory:
 
 
 def _message(raw: Any, notes: Notes, field: str) -> Message:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise RecordError(field, "a message must be an object", raw)
     message = Message(role=canonical_role(raw.get("role"), f"{field}.role"))
     content = raw.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "value": content}]
     texts, thoughts = [], []
     for index, part in enumerate(parts):
-        kind, value = (part.get("type"), part.get("value")) if isinstance(part, Mapping) else (None, None)
+        kind, value = (part.get("type"), part.get("value")) if isinstance(part, dict) else (None, None)
         if kind == "text":
             texts.append(str(value if value is not None else ""))
         elif kind == "reasoning":
@@ -84,7 +84,7 @@ def _call(value: Any, notes: Notes, field: str) -> ToolCall:
         body = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         body = None
-    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
+    if not isinstance(body, dict) or not isinstance(body.get("name"), str):
         notes.add("tool_call parts that are not JSON with a name, kept as they are")
         return ToolCall("", "", str(value))
     return ToolCall(str(body.get("id") or ""), body["name"], arguments_text(body.get("arguments"), notes))

@@ -24,8 +24,8 @@ _TIMEOUT = "timed out and has been killed"
 
 def _has_return_code(messages: Any) -> bool:
     for item in messages[:8] if isinstance(messages, list) else []:
-        content = item.get("content") if isinstance(item, Mapping) else None
-        if isinstance(content, list) and content and isinstance(content[0], Mapping):
+        content = item.get("content") if isinstance(item, dict) else None
+        if isinstance(content, list) and content and isinstance(content[0], dict):
             content = content[0].get("text")
         if isinstance(content, str) and _RETURN_CODE.match(content):
             return True
@@ -39,17 +39,17 @@ class MiniSwe:
 
     def matches(self, value: Any) -> float:
         """The format name in the file, its version in `info`, or return codes in user turns."""
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             if str(value.get("trajectory_format", "")).startswith("mini-swe-agent"):
                 return 1.0
             info = value.get("info")
-            versioned = isinstance(info, Mapping) and "mini_version" in info
+            versioned = isinstance(info, dict) and "mini_version" in info
             return 0.95 if versioned and isinstance(value.get("messages"), list) else 0.0
         return 0.8 if looks_like_messages(value) and _has_return_code(value) else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a file."""
-        row: Mapping[str, Any] = value if isinstance(value, Mapping) else {"messages": value}
+        row: Mapping[str, Any] = value if isinstance(value, dict) else {"messages": value}
         notes = Notes()
         items = [item for item in row.get("messages") or [] if not _is_exit(item)]
         messages = chat_messages(items, notes)
@@ -84,7 +84,7 @@ class MiniSwe:
 
 def _is_exit(item: Any) -> bool:
     """The closing `exit` record of version 2 is not a turn: it repeats info."""
-    return isinstance(item, Mapping) and item.get("role") == "exit"
+    return isinstance(item, dict) and item.get("role") == "exit"
 
 
 def _signal(message: Message) -> None:

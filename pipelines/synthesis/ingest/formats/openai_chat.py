@@ -54,7 +54,7 @@ class OpenAIChat:
 
     def matches(self, value: Any) -> float:
         """A list of messages under `messages` (or `conversations`, `conversation`, `dialog`), or the list itself."""
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             return 0.6 if looks_like_messages(self._list(value)) or self._empty(value) else 0.0
         return 0.5 if looks_like_messages(value) else 0.0
 
@@ -72,7 +72,7 @@ class OpenAIChat:
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a row."""
         notes = Notes()
-        row: Mapping[str, Any] = value if isinstance(value, Mapping) else {"messages": value}
+        row: Mapping[str, Any] = value if isinstance(value, dict) else {"messages": value}
         messages = chat_messages(self._list(row), notes)
         if not messages:
             raise RecordError("messages", "the run has no messages")

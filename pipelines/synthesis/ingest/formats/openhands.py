@@ -28,7 +28,7 @@ _SILENT_OBSERVATIONS = {"recall", "agent_state_changed", "null"}
 
 
 def _is_event(value: Any) -> bool:
-    return isinstance(value, Mapping) and ("action" in value or "observation" in value) and "role" not in value
+    return isinstance(value, dict) and ("action" in value or "observation" in value) and "role" not in value
 
 
 def _history(value: Mapping[str, Any]) -> Any:
@@ -42,21 +42,21 @@ class OpenHands:
 
     def matches(self, value: Any) -> float:
         """A list of events with `action` or `observation`, alone or under `history`."""
-        events = _history(value) if isinstance(value, Mapping) else value
+        events = _history(value) if isinstance(value, dict) else value
         if not isinstance(events, list) or not events:
             return 0.0
         first = events[0][0] if isinstance(events[0], list) and events[0] else events[0]
         if not _is_event(first) or "valid_action" in first:
             return 0.0
-        known = isinstance(first.get("args"), Mapping) or "source" in first or isinstance(value, Mapping)
+        known = isinstance(first.get("args"), dict) or "source" in first or isinstance(value, dict)
         return 0.9 if known else 0.3
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a row."""
-        row: Mapping[str, Any] = value if isinstance(value, Mapping) else {"history": value}
+        row: Mapping[str, Any] = value if isinstance(value, dict) else {"history": value}
         conversation = _Conversation(Notes())
         for index, event in enumerate(_flat(row["history"])):
-            if not isinstance(event, Mapping):
+            if not isinstance(event, dict):
                 raise RecordError(f"history[{index}]", "an event must be an object", event)
             conversation.take(event, f"history[{index}]")
         conversation.close()
@@ -92,7 +92,7 @@ def _flat(history: Any) -> Iterator[Any]:
 
 def _task(row: Mapping[str, Any]) -> Task:
     instance = row.get("instance_id")
-    if instance is None and isinstance(row.get("issue"), Mapping):
+    if instance is None and isinstance(row.get("issue"), dict):
         issue = row["issue"]
         instance = f"{issue.get('owner')}/{issue.get('repo')}#{issue.get('number')}"
     instruction = row.get("instruction")
@@ -105,9 +105,9 @@ def _task(row: Mapping[str, Any]) -> Task:
 def _outcome(row: Mapping[str, Any], result: Mapping[str, Any]) -> Outcome:
     report = row.get("report")
     for holder in (report, result, result.get("report")):
-        if isinstance(holder, Mapping) and isinstance(holder.get("resolved"), bool):
+        if isinstance(holder, dict) and isinstance(holder.get("resolved"), bool):
             return Outcome(holder["resolved"], None, "resolved")
-    if isinstance(row.get("issue"), Mapping):
+    if isinstance(row.get("issue"), dict):
         success = row.get("success")  # the resolver's own guess by a model, not a test
         return Outcome(success if isinstance(success, bool) else None, None, "resolver model")
     return outcome_of(row)
@@ -144,7 +144,7 @@ class _Conversation:
 
     def _act(self, event: Mapping[str, Any], field: str) -> None:
         action = event["action"]
-        arguments = event["args"] if isinstance(event.get("args"), Mapping) else event
+        arguments = event["args"] if isinstance(event.get("args"), dict) else event
         self.finished = self.finished or action == "finish"
         if action == "system":
             self.messages.append(
@@ -159,7 +159,7 @@ class _Conversation:
                 self.messages.append(Message(role="user", content=summary, name="condensation", author="harness"))
             return
         metadata = event.get("tool_call_metadata")
-        if isinstance(metadata, Mapping) and metadata.get("model_response"):
+        if isinstance(metadata, dict) and metadata.get("model_response"):
             self._from_response(event, metadata, field)
             return
         if action in _SILENT_ACTIONS:
@@ -185,8 +185,8 @@ class _Conversation:
     def _from_response(self, event: Mapping[str, Any], metadata: Mapping[str, Any], field: str) -> None:
         """A turn from the stored model response; later actions of the same response add nothing."""
         response = metadata["model_response"]
-        choices = response.get("choices") if isinstance(response, Mapping) else None
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        choices = response.get("choices") if isinstance(response, dict) else None
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             raise RecordError(f"{field}.tool_call_metadata.model_response", "has no choices", response)
         call_id = str(metadata.get("tool_call_id") or "")
         self._by_event[event.get("id")] = call_id
@@ -240,7 +240,7 @@ class _Conversation:
         text = content_text(event.get("content"), self.notes, field)
         metadata = event.get("tool_call_metadata")
         identity = None
-        if isinstance(metadata, Mapping) and metadata.get("tool_call_id"):
+        if isinstance(metadata, dict) and metadata.get("tool_call_id"):
             identity = str(metadata["tool_call_id"])
         elif event.get("cause") is not None:
             identity = self._by_event.get(event["cause"])
@@ -263,9 +263,7 @@ def _signal(kind: str, event: Mapping[str, Any], extras: Mapping[str, Any]) -> t
     if kind == "error":
         return True, "error_observation"
     metadata = extras.get("metadata")
-    code = (
-        metadata.get("exit_code") if isinstance(metadata, Mapping) else extras.get("exit_code", event.get("exit_code"))
-    )
+    code = metadata.get("exit_code") if isinstance(metadata, dict) else extras.get("exit_code", event.get("exit_code"))
     if isinstance(code, int) and not isinstance(code, bool):
         return (None if code == -1 else code != 0), f"exit_code={code}"
     return None, None

@@ -28,12 +28,12 @@ _ROLES = {
 
 
 def _is_line(value: Any) -> bool:
-    if not isinstance(value, Mapping) or value.get("type") not in _TYPES:
+    if not isinstance(value, dict) or value.get("type") not in _TYPES:
         return False
     if value["type"] != "message":
         return True
     message = value.get("message")
-    return isinstance(message, Mapping) and message.get("role") in _ROLES and "uuid" not in value
+    return isinstance(message, dict) and message.get("role") in _ROLES and "uuid" not in value
 
 
 class PiSession:
@@ -170,7 +170,7 @@ def _assistant(raw: Mapping[str, Any], notes: Notes) -> Message:
         return message
     for index, part in enumerate(content):
         field = f"message.content[{index}]"
-        kind = part.get("type") if isinstance(part, Mapping) else None
+        kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text":
             texts.append(str(part.get("text") or ""))
         elif kind == "thinking":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
@@ -34,7 +34,7 @@ def function_calls(value: Any, notes: Notes) -> list[ToolCall]:
     items = body if isinstance(body, list) else [body]
     calls = []
     for item in items:
-        if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
             notes.add("function_call turns that are not JSON with a name, kept as they are")
             return [ToolCall("", "", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))]
         arguments = item.get("arguments", item.get("parameters"))
@@ -49,7 +49,7 @@ def sharegpt_messages(turns: Any, notes: Notes) -> list[Message]:
     messages: list[Message] = []
     for index, turn in enumerate(turns):
         field = f"conversations[{index}]"
-        if not isinstance(turn, Mapping):
+        if not isinstance(turn, dict):
             raise RecordError(field, "a turn must be an object", turn)
         speaker = turn.get("from", turn.get("role"))
         value = turn.get("value", turn.get("content"))
@@ -74,12 +74,12 @@ class ShareGPT:
 
     def matches(self, value: Any) -> float:
         """`conversations` whose first turns have `from` and `value`."""
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return 0.0
         turns = value.get("conversations", value.get("conversation"))
         if not isinstance(turns, list) or not turns:
             return 0.0
-        return 0.8 if all(isinstance(turn, Mapping) and "from" in turn for turn in turns[:3]) else 0.0
+        return 0.8 if all(isinstance(turn, dict) and "from" in turn for turn in turns[:3]) else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a row."""

@@ -29,17 +29,17 @@ class SweAgent:
 
     def matches(self, value: Any) -> float:
         """A `history` of messages with SWE-agent's own keys, or a `trajectory` of steps with action and observation."""
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return 0.0
         steps = value.get("trajectory")
-        if isinstance(steps, list) and isinstance(value.get("info"), Mapping):
-            if steps and isinstance(steps[0], Mapping) and "action" in steps[0] and "observation" in steps[0]:
+        if isinstance(steps, list) and isinstance(value.get("info"), dict):
+            if steps and isinstance(steps[0], dict) and "action" in steps[0] and "observation" in steps[0]:
                 return 0.95
             if not steps and "history" in value:
                 return 0.9
         history = value.get("history")
         if isinstance(history, list) and looks_like_messages(history):
-            marked = any(mark in item for item in history for mark in _MARKS if isinstance(item, Mapping))
+            marked = any(mark in item for item in history for mark in _MARKS if isinstance(item, dict))
             return 0.9 if marked else 0.4
         return 0.0
 
@@ -95,7 +95,7 @@ def _from_history(history: Any, notes: Notes) -> list[Message]:
 def _from_steps(steps: list[Any]) -> list[Message]:
     messages = []
     for index, step in enumerate(steps):
-        if not isinstance(step, Mapping):
+        if not isinstance(step, dict):
             raise RecordError(f"trajectory[{index}]", "a step must be an object", step)
         messages.append(Message(role="assistant", content=str(step.get("response") or step.get("thought") or "")))
         messages.append(Message(role="user", content=str(step.get("observation") or ""), name="observation"))
@@ -109,12 +109,12 @@ def _replay(raw: Any) -> Mapping[str, Any]:
             raw = json.loads(raw)
         except ValueError:
             return {}
-    return raw if isinstance(raw, Mapping) else {}
+    return raw if isinstance(raw, dict) else {}
 
 
 def _task(value: Mapping[str, Any], replay: Mapping[str, Any]) -> Task:
     problem = replay.get("problem_statement")
-    if isinstance(problem, Mapping):
+    if isinstance(problem, dict):
         text = problem.get("text")
         return Task(id=str(problem["id"]) if problem.get("id") else None, instruction=text if text else "")
     environment = value.get("instance_id") or value.get("environment")

@@ -6,7 +6,7 @@ Role `ai` is the model; `mask` true (demonstrations, cut context) means that a t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
@@ -26,10 +26,10 @@ class SweAgentHub:
 
     def matches(self, value: Any) -> float:
         """`trajectory` whose first items have a role and a text or content."""
-        steps = value.get("trajectory") if isinstance(value, Mapping) else None
+        steps = value.get("trajectory") if isinstance(value, dict) else None
         if not isinstance(steps, list) or not steps or "history" in value or "info" in value:
             return 0.0
-        shaped = all(isinstance(step, Mapping) and "role" in step for step in steps[:3])
+        shaped = all(isinstance(step, dict) and "role" in step for step in steps[:3])
         return 0.9 if shaped and ("text" in steps[0] or "content" in steps[0] or "system_prompt" in steps[0]) else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
@@ -65,7 +65,7 @@ class SweAgentHub:
 
 
 def _message(raw: Any, notes: Notes, field: str) -> Message:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise RecordError(field, "a turn must be an object", raw)
     role = canonical_role(raw.get("role"), f"{field}.role")
     text = raw.get("text")

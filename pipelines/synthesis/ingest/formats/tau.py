@@ -29,7 +29,7 @@ class TauBench:
 
     def matches(self, value: Any) -> float:
         """`traj` beside `task_id` and `reward`."""
-        if not isinstance(value, Mapping) or not isinstance(value.get("traj"), list):
+        if not isinstance(value, dict) or not isinstance(value.get("traj"), list):
             return 0.0
         return 0.95 if "task_id" in value and "reward" in value else 0.4
 
@@ -67,7 +67,7 @@ class Tau2:
 
     def matches(self, value: Any) -> float:
         """`simulations`, or one simulation with `reward_info` and `messages`."""
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return 0.0
         if isinstance(value.get("simulations"), list):
             return 0.95
@@ -86,7 +86,7 @@ class Tau2:
                 yield error.at(inside, self.name)
 
     def _simulation(self, simulation: Any, log: Mapping[str, Any], place: Place) -> Trajectory:
-        if not isinstance(simulation, Mapping) or not isinstance(simulation.get("messages"), list):
+        if not isinstance(simulation, dict) or not isinstance(simulation.get("messages"), list):
             raise RecordError("messages", "a simulation must hold a list of messages", simulation)
         notes = Notes()
         messages: list[Message] = []
@@ -97,7 +97,7 @@ class Tau2:
                     notes.add("scripted greeting, not the model's words")
                 messages.append(message)
         graded = simulation.get("reward_info")
-        reward = _reward(graded.get("reward")) if isinstance(graded, Mapping) else None
+        reward = _reward(graded.get("reward")) if isinstance(graded, dict) else None
         tools = mapping(mapping(log.get("info")).get("environment_info")).get("tool_defs")
         return assemble(
             source=self.name,
@@ -113,7 +113,7 @@ class Tau2:
 
 def _tau2_messages(raw: Any, notes: Notes, field: str) -> Iterator[Message]:
     """The messages the agent saw: calls and results on the user's side (requestor 'user') are not among them."""
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise RecordError(field, "a message must be an object", raw)
     if isinstance(raw.get("tool_messages"), list):
         for index, inner in enumerate(raw["tool_messages"]):
@@ -156,7 +156,7 @@ class TauFewShot:
 
     def matches(self, value: Any) -> float:
         """The one key `messages_display`."""
-        return 0.95 if isinstance(value, Mapping) and isinstance(value.get("messages_display"), str) else 0.0
+        return 0.95 if isinstance(value, dict) and isinstance(value.get("messages_display"), str) else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a row. Calls are not in the source ("assistant: None"): empty turns of author "lost"."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pipelines.synthesis.ingest.parts import arguments_text, json_text
@@ -64,7 +64,7 @@ def _hermes_body(text: str, start: int, notes: Notes) -> tuple[str, int]:
 
 def _hermes_call(body: str, notes: Notes) -> ToolCall:
     parsed = _literal(body.strip(), notes)
-    if isinstance(parsed, Mapping) and isinstance(parsed.get("name"), str):
+    if isinstance(parsed, dict) and isinstance(parsed.get("name"), str):
         arguments = parsed.get("arguments", parsed.get("parameters"))
         return ToolCall(str(parsed.get("id") or ""), parsed["name"], arguments_text(arguments, notes))
     notes.add("calls in text that cannot be parsed, kept raw")

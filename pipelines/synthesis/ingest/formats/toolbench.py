@@ -32,15 +32,15 @@ class ToolBench:
 
     def matches(self, value: Any) -> float:
         """`answer_generation` beside a `tree` (a chain file: `trys`)."""
-        if not isinstance(value, Mapping) or not isinstance(value.get("answer_generation"), Mapping):
+        if not isinstance(value, dict) or not isinstance(value.get("answer_generation"), dict):
             return 0.0
-        return 0.95 if isinstance(value.get("tree"), Mapping) else 0.5
+        return 0.95 if isinstance(value.get("tree"), dict) else 0.5
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a leaf."""
         tree = value.get("tree")
-        root = tree.get("tree") if isinstance(tree, Mapping) else None
-        if not isinstance(root, Mapping):
+        root = tree.get("tree") if isinstance(tree, dict) else None
+        if not isinstance(root, dict):
             raise RecordError("tree.tree", "must be the root node", root)
         answer = value["answer_generation"]
         leaves = sorted(_leaves(root), key=lambda path: not _wins(path))  # stable: the rest stays in tree order
@@ -102,7 +102,7 @@ def _leaves(root: Node) -> Iterator[list[Node]]:
             raise RecordError("tree", f"deeper than {_MAX_DEPTH} nodes")
         if not children and len(path) > 1:
             yield path
-        stack.extend([*path, child] for child in reversed(children) if isinstance(child, Mapping))
+        stack.extend([*path, child] for child in reversed(children) if isinstance(child, dict))
 
 
 def _wins(path: list[Node]) -> bool:
@@ -115,7 +115,7 @@ def _prompt(answer: Mapping[str, Any]) -> list[Message]:
     first = trained[0] if isinstance(trained, list) and trained and isinstance(trained[0], list) else []
     messages = []
     for raw in first:
-        if not isinstance(raw, Mapping) or raw.get("role") not in ("system", "user"):
+        if not isinstance(raw, dict) or raw.get("role") not in ("system", "user"):
             break
         messages.append(Message(role=raw["role"], content=str(raw.get("content") or "")))
     return messages or [Message(role="user", content=str(answer.get("query") or ""))]
@@ -136,8 +136,8 @@ class ToolEval:
 
     def matches(self, value: Any) -> float:
         """`answer.answer_details` beside `query`."""
-        answer = value.get("answer") if isinstance(value, Mapping) else None
-        return 0.95 if isinstance(answer, Mapping) and "answer_details" in answer and "query" in value else 0.0
+        answer = value.get("answer") if isinstance(value, dict) else None
+        return 0.95 if isinstance(answer, dict) and "answer_details" in answer and "query" in value else 0.0
 
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a record; its first chain. Records whose calls the source cut short are set aside."""
@@ -145,7 +145,7 @@ class ToolEval:
         messages: list[Message] = []
         details = value["answer"]["answer_details"]
         node = details[0] if isinstance(details, list) and details else None
-        while isinstance(node, Mapping):
+        while isinstance(node, dict):
             messages.extend(_tooleval_turns(node, notes))
             following = node.get("next") or []
             if len(following) > 1:
@@ -179,7 +179,7 @@ def _tooleval_turns(node: Node, notes: Notes) -> Iterator[Message]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         problem = "the call was cut short by the program that wrote it, its arguments are lost"
         raise RecordError("answer.answer_details.message", problem, text) from None
-    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
+    if not isinstance(body, dict) or not isinstance(body.get("name"), str):
         raise RecordError("answer.answer_details.message", "a tool node must hold a call with a name", text)
     call = ToolCall("", body["name"], arguments_text(body.get("arguments"), notes))
     yield Message(role="assistant", tool_calls=[call])
