@@ -60,7 +60,8 @@ def choose_bands(
 ) -> Bands:
     """Bands and rows for `threshold` (0 < threshold <= 1) by datasketch's optimiser; bands * rows <= permutations.
 
-    Cost: 0.1 s at 128 permutations, growing with their square; remembered. Raises ValueError for a threshold outside (0, 1].
+    Cost: 0.1 s at 128 permutations, growing with their square; remembered.
+    Raises ValueError for a threshold outside (0, 1].
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold is {threshold}: it must be above 0 and at most 1")

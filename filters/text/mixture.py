@@ -1,0 +1,163 @@
+"""Mixture algebra: how many tokens each domain gets, and which documents give them. Pure integers and hashes.
+
+A domain's supply is the tokens of its training documents; it can be used up to `max_epochs` times. Targets are shares
+of the budget. What a domain cannot supply is poured over the others in proportion to their shares (water-filling),
+so the budget is met as long as anything is left; the shortfall and the shares that come out of it are reported.
+
+Which documents: whole passes over the domain, then a part of one more, taken in the order of a hash of (id, seed,
+epoch) as far as the tokens go. The order of the input, the engine and the workers play no role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+__all__ = ["Allocation", "allocate", "choose", "exact", "hash_order", "heldout_mask", "split_budget"]
+
+Integers = npt.NDArray[np.int64]
+MENDING_ROUNDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Tokens of one domain. `limited`: the supply times the epoch cap is below what the target asks for."""
+
+    target: int
+    tokens: int
+    limited: bool
+
+
+def exact(value: float) -> Fraction:
+    """A float of a recipe as the fraction that a person wrote: 0.3 is 3/10."""
+    return Fraction(str(value))
+
+
+def split_budget(budget: int, shares: Mapping[str, Fraction]) -> dict[str, int]:
+    """Whole tokens in proportion to `shares`, summing to `budget` (largest remainder, then smallest name).
+
+    All zero shares give zeros.
+    """
+    total = sum(shares.values())
+    if total <= 0:
+        return dict.fromkeys(shares, 0)
+    wanted = {name: budget * share / total for name, share in shares.items()}
+    parts = {name: int(value) for name, value in wanted.items()}
+    rest = budget - sum(parts.values())
+    for name in sorted(wanted, key=lambda n: (parts[n] - wanted[n], n))[:rest]:
+        parts[name] += 1
+    return parts
+
+
+def allocate(
+    supply: Mapping[str, int], shares: Mapping[str, Fraction], budget: int, max_epochs: Fraction
+) -> dict[str, Allocation]:
+    """Tokens for every name in `supply` or `shares`; a name without share gets 0.
+
+    The sum is `budget` unless all domains with a share are at their cap, supply * max_epochs.
+    """
+    names = sorted(set(supply) | set(shares))
+    caps = {name: int(supply.get(name, 0) * max_epochs) for name in names}
+    targets = split_budget(budget, {name: shares.get(name, Fraction(0)) for name in names})
+    given = dict.fromkeys(names, 0)
+    limited: set[str] = set()
+    while True:
+        open_names = [n for n in names if n not in limited and shares.get(n, Fraction(0)) > 0]
+        left = budget - sum(given[n] for n in limited)
+        parts = split_budget(left, {n: shares[n] for n in open_names})
+        full = [n for n in open_names if parts[n] > caps[n]]
+        if not full:
+            given.update(parts)
+            break
+        for name in full:
+            given[name] = caps[name]
+            limited.add(name)
+    return {name: Allocation(targets[name], given[name], name in limited) for name in names}
+
+
+def hash_order(ids: Sequence[str], seed: int, purpose: str) -> npt.NDArray[np.uint64]:
+    """A pseudo-random number for each id that depends on (id, seed, purpose) alone. Shape (n,)."""
+    key = xxhash.xxh3_64_intdigest(f"{seed}:{purpose}".encode())
+    digest = xxhash.xxh3_64_intdigest
+    return np.fromiter((digest(i.encode(), key) for i in ids), np.uint64, len(ids))
+
+
+def heldout_mask(order: npt.NDArray[np.uint64], share: float, least: int) -> npt.NDArray[np.bool_]:
+    """Which documents of one domain are held out: those with the smallest numbers. Shape (n,).
+
+    `share` of them, at least `least`, and never more than half: a domain with one document keeps it for training.
+    """
+    count = len(order)
+    wanted = min(max(least, round(count * exact(share))), count // 2)
+    mask = np.zeros(count, bool)
+    mask[np.argsort(order, kind="stable")[:wanted]] = True
+    return mask
+
+
+def choose(tokens: Integers, order: npt.NDArray[np.uint64], wanted: int, tolerance: int = 0) -> npt.NDArray[np.bool_]:
+    """Documents whose tokens sum to `wanted` as nearly as whole documents allow. Shape (n,).
+
+    In the order of their numbers every document that still fits is taken. When the sum is more than `tolerance` off
+    (few or huge documents), one document at a time is added, removed or exchanged for the best sum, MENDING_ROUNDS
+    times at most. Equal inputs in another order give the same documents. Cost: n log n.
+    """
+    mask = np.zeros(len(tokens), bool)
+    ranked = np.argsort(order, kind="stable")
+    sizes = tokens[ranked]
+    taken, left = _fill(sizes, wanted)
+    for _ in range(MENDING_ROUNDS):
+        if abs(left) <= tolerance:
+            break
+        step = _best_change(sizes, taken, left)
+        if step is None:
+            break
+        for index in step:
+            left += int(sizes[index]) * (1 if taken[index] else -1)
+            taken[index] = not taken[index]
+    mask[ranked[taken]] = True
+    return mask
+
+
+def _fill(sizes: Integers, wanted: int) -> tuple[npt.NDArray[np.bool_], int]:
+    """Take what fits, in order; returns (taken, tokens still wanted)."""
+    taken = np.zeros(len(sizes), bool)
+    left = wanted
+    fitting = np.flatnonzero(sizes <= left)
+    while len(fitting) and left > 0:
+        sums = np.cumsum(sizes[fitting])
+        fits = int(np.searchsorted(sums, left, side="right"))
+        taken[fitting[:fits]] = True
+        left -= int(sums[fits - 1])
+        rest = fitting[fits + 1 :]  # the one at `fits` is too long: go on with those that still fit
+        fitting = rest[sizes[rest] <= left]
+    return taken, left
+
+
+def _best_change(sizes: Integers, taken: npt.NDArray[np.bool_], left: int) -> tuple[int, ...] | None:
+    """The addition, removal or exchange that brings the sum nearest to the wanted one, if any improves it."""
+    inside, outside = np.flatnonzero(taken), np.flatnonzero(~taken)
+    changes: list[tuple[int, tuple[int, ...]]] = []
+    if len(outside):
+        off = np.abs(left - sizes[outside])
+        changes.append((int(off.min()), (int(outside[off.argmin()]),)))
+    if len(inside):
+        off = np.abs(left + sizes[inside])
+        changes.append((int(off.min()), (int(inside[off.argmin()]),)))
+    if len(inside) and len(outside):
+        by_size = outside[np.argsort(sizes[outside], kind="stable")]
+        ordered = sizes[by_size]
+        goal = sizes[inside] + left
+        above = np.searchsorted(ordered, goal)
+        for near in (np.minimum(above, len(ordered) - 1), np.maximum(above - 1, 0)):
+            off = np.abs(goal - ordered[near])
+            best = int(off.argmin())
+            changes.append((int(off[best]), (int(inside[best]), int(by_size[near[best]]))))
+    if not changes:
+        return None
+    off_by, step = min(changes)
+    return step if off_by < abs(left) else None
