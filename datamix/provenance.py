@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamix.folder import RUN_NAME, run_recipe
 from pipelines.corpus.tables import VERDICT_SCHEMAS, corpus_part, documents_part, part_name, read_verdicts
+from pipelines.curriculum import inspect
 from pipelines.synthesis.chat import render_messages
 from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.document import partition_of
@@ -57,60 +57,34 @@ def explain_token(place: str) -> dict[str, Any]:
     """
     shard, row, token = parse_place(place)
     run = find_run(shard)
-    segment_id, found = _locate(shard, row, token)
     tokenizer = load_tokenizer(run / "tokenizer")
-    ids = found.pop("ids")
-    at = found["segment"]["offset"]
-    found["text"] = tokenizer.decode([ids[at]])
-    found["before"] = tokenizer.decode(ids[max(0, at - CONTEXT_TOKENS) : at])
-    found["after"] = tokenizer.decode(ids[at + 1 : at + 1 + CONTEXT_TOKENS])
-    document, sign, copy = segment_id.partition("@")
-    if sign:
-        epoch, _, piece = copy.partition(".")
-        found["document"] = {**_document(run, document), "epoch": int(epoch), "piece": int(piece)}
-    else:
-        found["trajectory"] = _trajectory(run, segment_id, at, tokenizer)
-    return found
-
-
-def _locate(shard: Path, row: int, token: int) -> tuple[str, dict[str, Any]]:
-    """Segment id, and what the row itself says of the token."""
-    values = _row(shard, row)
-    ids = values["input_ids"].to_numpy(zero_copy_only=False)
-    if token >= len(ids):
-        raise UsageError(f"{shard}: row {row} has {len(ids)} tokens, there is no token {token}")
-    ends = np.cumsum(values["segment_lengths"].to_numpy(zero_copy_only=False))
-    number = int(np.searchsorted(ends, token, side="right"))
-    start = int(ends[number - 1]) if number else 0
-    reasons = values["mask_reasons"]
-    run = int(np.searchsorted(np.cumsum(reasons.field("tokens").to_numpy(zero_copy_only=False)), token, side="right"))
-    segment_id = str(values["segment_ids"][number].as_py())
-    return segment_id, {
+    found = inspect.explain_token(run / "shards", shard, row, token, tokenizer)
+    values = inspect.read_row(shard, row)
+    segment = values.segments[found.segment]
+    end = segment.start + segment.length
+    explained: dict[str, Any] = {
         "shard": str(shard),
         "row": row,
         "token": token,
-        "token_id": int(ids[token]),
-        "trained": bool(values["loss_mask"][token].as_py()),
-        "reason": reasons.field("reason")[run].as_py(),
-        "segment": {"id": segment_id, "number": number, "offset": token - start, "tokens": int(ends[number]) - start},
-        "ids": ids[start : int(ends[number])],
+        "token_id": found.token_id,
+        "text": found.text,
+        "before": tokenizer.decode(values.ids[max(segment.start, token - CONTEXT_TOKENS) : token]),
+        "after": tokenizer.decode(values.ids[token + 1 : min(end, token + 1 + CONTEXT_TOKENS)]),
+        "trained": found.trained,
+        "reason": found.reason,
+        "stage": found.stage,
+        "segment": {
+            "id": found.segment_id,
+            "number": found.segment,
+            "position": found.position,
+            "tokens": segment.length,
+        },
     }
-
-
-def _row(shard: Path, row: int) -> dict[str, Any]:
-    try:
-        with pa.memory_map(str(shard)) as source, pa.ipc.open_file(source) as reader:
-            left = row
-            for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number)
-                if left < batch.num_rows:
-                    return {name: batch.column(name)[left].values for name in batch.schema.names}
-                left -= batch.num_rows
-    except FileNotFoundError:
-        raise InputError("no such shard", path=str(shard), todo=f"Give a file such as {_EXAMPLE}") from None
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"not an Arrow file ({error})", path=str(shard), todo="Give a shard (.arrow)") from None
-    raise UsageError(f"{shard}: there is no row {row}, it has {row - left}")
+    if found.document is not None:
+        explained["document"] = {**_document(run, found.document), "epoch": found.epoch, "piece": found.piece}
+    else:
+        explained["trajectory"] = _trajectory(run, found.segment_id, found.position, tokenizer)
+    return explained
 
 
 def _document(run: Path, document_id: str) -> dict[str, Any]:

@@ -69,10 +69,8 @@ def _check_documents(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, res
     ]
     mixture = pl.from_arrow(pa.concat_tables(tables))
     assert isinstance(mixture, pl.DataFrame)
-    # a copy of a document is its tokens and the end-of-text token
-    wanted = mixture.group_by("id").agg(
-        ((pl.col("tokens") + 1) * pl.col("epochs")).sum().cast(pl.Int64).alias("wanted")
-    )
+    # tokens of the mixture hold the end-of-text token already
+    wanted = mixture.group_by("id").agg((pl.col("tokens") * pl.col("epochs")).sum().cast(pl.Int64).alias("wanted"))
     found = segments.group_by(pl.col("id").str.split("@").list.first()).agg(pl.col("tokens").sum().alias("found"))
     left = audit.group_by("id").agg(pl.col("tokens").sum().alias("left"))
     joined = wanted.join(found, on="id", how="full", coalesce=True).join(left, on="id", how="full", coalesce=True)

@@ -14,6 +14,7 @@ from datamix.commands.check import command
 from datamix.run import run_job
 from pipelines.engine import InProcess
 from schemas.errors import InputError
+from schemas.files import sha256_file
 from schemas.progress import Quiet
 from schemas.recipe import Recipe, parse_recipe
 from schemas.shard import ShardFile, ShardIndex, StageIndex, shard_schema, write_index
@@ -55,7 +56,11 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def faults(path: Path) -> dict[str, str]:
-    return {fault.path: fault.problem for fault in check_path(path, Quiet()).faults}
+    """The problems of each file, several of one file joined."""
+    found: dict[str, str] = {}
+    for fault in check_path(path, Quiet()).faults:
+        found[fault.path] = f"{found[fault.path]}; {fault.problem}" if fault.path in found else fault.problem
+    return found
 
 
 def call(*arguments: str) -> Result:
@@ -139,19 +144,20 @@ GOOD = row(
     [3, 2],
     [(1, "user"), (2, "trained"), (1, "R2:exit_code"), (1, "trained")],
 )
-BROKEN = [
-    ("first token of a segment is marked", {"loss_mask": [True, True, True, False, True]}),
-    ("token 4 has id 400, the vocabulary has 300", {"input_ids": [1, 2, 3, 4, 400]}),
-    ("segment lengths sum to 4", {"segment_lengths": [2, 2]}),
-    ("1 segment ids for 2 segments", {"segment_ids": ["t0"]}),
-    ("mask reasons cover 1 of 5", {"mask_reasons": [{"tokens": 1, "reason": "user"}]}),
-    ("token 1: its mask is False, its reason says trained", {"loss_mask": [False, False, True, False, True]}),
+BROKEN: list[tuple[str, dict[str, object]]] = [
+    ("trains its first token", {"loss_mask": [True, True, True, False, True]}),
+    ("id 400 is outside the vocabulary of 300", {"input_ids": [1, 2, 3, 4, 400]}),
+    ("segment lengths [2, 2] do not make 5 tokens", {"segment_lengths": [2, 2]}),
+    ("do not make 5 tokens", {"segment_ids": ["t0"]}),
+    ("the reasons cover 1 of 5 tokens", {"mask_reasons": [{"tokens": 1, "reason": "user"}]}),
+    ("token 1: mask and reason disagree", {"loss_mask": [False, False, True, False, True]}),
     ("4 mask values for 5 tokens", {"loss_mask": [False, True, True, False]}),
 ]
 
 
 def write_shard(path: Path, rows: list[dict[str, object]], context: int = 8) -> Path:
-    schema = shard_schema(300, {"context_tokens": str(context)})
+    said = {"stage": "s", "context_tokens": str(context), "tokenizer_digest": "t", "recipe_digest": "r"}
+    schema = shard_schema(300, said)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_pylist(rows, schema))
     return path
@@ -172,15 +178,16 @@ def test_each_broken_promise_of_a_row_is_named(tmp_path: Path, problem: str, cha
 
 
 def test_row_longer_than_the_context_is_found(tmp_path: Path) -> None:
-    assert (
-        faults(write_shard(tmp_path / "a.arrow", [GOOD], context=4))["a.arrow"]
-        == "row 0: holds 5 tokens, the context is 4"
-    )
+    found = faults(write_shard(tmp_path / "a.arrow", [GOOD], context=4))
+    assert found["a.arrow"] == "row 0: 5 tokens, above the stage's 4"
+
+
+def test_file_that_is_no_shard_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.arrow").write_bytes(b"nothing")
+    assert "cannot be read as a shard" in faults(tmp_path / "a.arrow")["a.arrow"]
 
 
 def test_shards_folder_is_held_against_its_index(tmp_path: Path) -> None:
-    from schemas.files import sha256_file
-
     (tmp_path / "s").mkdir()
     path = write_shard(tmp_path / "s/part-00000.arrow", [GOOD])
     file = ShardFile("s/part-00000.arrow", sha256_file(path), path.stat().st_size, 1, 5, 3, 2)
@@ -189,7 +196,6 @@ def test_shards_folder_is_held_against_its_index(tmp_path: Path) -> None:
     file.trained_tokens = 4
     write_index(tmp_path, ShardIndex(300, "t", "r", [StageIndex("s", "sft", 8, [file])]))
     write_shard(tmp_path / "s/extra.arrow", [GOOD])
-    assert faults(tmp_path) == {
-        "s/part-00000.arrow": "trained_tokens: counted 3, expected 4",
-        "s/extra.arrow": "is not in the index",
-    }
+    found = faults(tmp_path)
+    assert found["s/part-00000.arrow"] == "3 trained_tokens, the index says 4"
+    assert found["s/extra.arrow"].startswith("not in the index")

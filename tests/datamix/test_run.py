@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +56,9 @@ def dedup_step(context: RunContext) -> StepOutput:
     )
     if "dedup" in failures:
         raise failures.pop("dedup")
+    if "kill" in failures:
+        (context.run / "dedup" / ".tmp-1-half").write_text("half", encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGKILL)
     return output
 
 
@@ -136,6 +141,22 @@ def test_step_that_failed_runs_again_to_the_same_bytes(tmp_path: Path, source: P
     assert go(recipe, tmp_path / "run", steps) == ["dedup", "train"]
     go(recipe, tmp_path / "other", steps)
     assert tree(tmp_path / "run") == tree(tmp_path / "other")
+
+
+def test_killed_process_leaves_a_run_that_continues_to_the_same_bytes(
+    tmp_path: Path, source: Path, steps: tuple[Step, ...]
+) -> None:
+    run, recipe = tmp_path / "run", recipe_for(source)
+    failures["kill"] = DatamixError("in the child only")
+    child = multiprocessing.get_context("fork").Process(target=go, args=(recipe, run, steps))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    del failures["kill"]
+    assert read_manifest(run, "dedup") is None
+    assert go(recipe, run, steps) == ["dedup", "train"]
+    go(recipe, tmp_path / "other", steps)
+    assert tree(run) == tree(tmp_path / "other")
 
 
 def test_interrupted_step_that_resumes_finds_its_checkpoint(
