@@ -29,6 +29,13 @@ __all__ = ["run_stats"]
 UNKNOWN = "unknown"
 # Above this a share counts as missed and the reason is given
 SHARE_TOLERANCE = 0.01
+# What the mixture step says limits a domain, in words
+_LIMITS = {
+    "supply": "supply: every document is used as often as max_epochs allows",
+    "documents": "no document fits what is left of its share",
+    "others": "takes what other domains lack",
+    "no share": "the recipe gives it no share",
+}
 
 
 def run_stats(run: str | Path) -> dict[str, Any]:
@@ -116,10 +123,7 @@ def _part(run: Path, part: int, judged: list[str], manifests: dict[str, Manifest
     frame = _with_tokens(frame, run, part, "reweight" in manifests)
     return frame.group_by("domain", "source", "dropped_by", "reason", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("documents"),
-        *[
-            pl.col(name).sum()
-            for name in ("supply_tokens", "tokens", "heldout_tokens", "used_documents", "unique_tokens")
-        ],
+        *[pl.col(name).sum() for name in ("supply_tokens", "tokens", "heldout_tokens", "used_documents")],
     )
 
 
@@ -133,18 +137,17 @@ def _with_tokens(frame: pl.DataFrame, run: Path, part: int, mixed: bool) -> pl.D
     """Add token columns: kept documents in their order are the rows of the mixture's part."""
     if not mixed:
         zero = pl.lit(0, pl.Int64)
-        names = ("supply_tokens", "tokens", "heldout_tokens", "used_documents", "unique_tokens")
+        names = ("supply_tokens", "tokens", "heldout_tokens", "used_documents")
         return frame.with_columns(*[zero.alias(name) for name in names])
     columns = ["tokens", "split", "epochs"]
     mixture = pl.from_arrow(pq.read_table(run / "mixture" / part_name(part), columns=columns, partitioning=None))
     assert isinstance(mixture, pl.DataFrame)
     used = pl.col("epochs") > 0
     tokens = mixture.select(
-        pl.col("tokens").cast(pl.Int64).alias("supply_tokens"),
+        pl.when(pl.col("split") != "heldout").then("tokens").otherwise(0).cast(pl.Int64).alias("supply_tokens"),
         (pl.col("tokens") * pl.col("epochs")).cast(pl.Int64).alias("tokens"),
         pl.when(pl.col("split") == "heldout").then("tokens").otherwise(0).cast(pl.Int64).alias("heldout_tokens"),
         used.cast(pl.Int64).alias("used_documents"),
-        pl.when(used).then("tokens").otherwise(0).cast(pl.Int64).alias("unique_tokens"),
     ).with_row_index("kept_row")
     kept = pl.col("dropped_by").is_null()
     numbered = frame.with_columns(pl.when(kept).then(kept.cum_sum() - 1).cast(pl.UInt32).alias("kept_row"))
@@ -169,14 +172,14 @@ def _groups(rows: pl.DataFrame, by: str, judged: list[str], *, mixed: bool) -> d
             left -= gone.get(step, 0)
             entry["documents"][step] = left
         if mixed:
-            tokens, unique = int(group["tokens"].sum()), int(group["unique_tokens"].sum())
+            tokens, supply = int(group["tokens"].sum()), int(group["supply_tokens"].sum())
             entry |= {
-                "supply_tokens": int(group["supply_tokens"].sum()),
+                "supply_tokens": supply,
                 "heldout_tokens": int(group["heldout_tokens"].sum()),
                 "used_documents": int(group["used_documents"].sum()),
                 "tokens": tokens,
                 "share": tokens / total if total else 0.0,
-                "epochs": round(tokens / unique, 4) if unique else 0.0,
+                "epochs": round(tokens / supply, 4) if supply else 0.0,
             }
         groups[name] = entry
     return groups
@@ -203,9 +206,11 @@ def _domains(
             wanted = entry["supply_tokens"] / supply if supply else 0.0
         entry["target_share"] = wanted
         entry["difference"] = entry["share"] - wanted
-        said = report.get("domains", {}).get(name, {}).get("limit")
+        said = report.get("domains", {}).get(name, {}).get("limited_by")
         missed = abs(entry["difference"]) > SHARE_TOLERANCE
-        entry["limit"] = said or (_limit(entry, recipe) if missed else None)
+        entry["limit"] = _LIMITS.get(said, said) if missed or said not in (None, "others") else None
+        if missed and not entry["supply_tokens"]:
+            entry["limit"] = "no documents of this domain"
     return dict(sorted(domains.items()))
 
 
@@ -220,15 +225,3 @@ def _absent(judged: list[str]) -> dict[str, Any]:
         "share": 0.0,
         "epochs": 0.0,
     }
-
-
-def _limit(entry: dict[str, Any], recipe: Recipe) -> str:
-    """Why a share is off by more than the tolerance, in words."""
-    if entry["difference"] > 0:
-        return "takes what other domains lack"
-    if not entry["supply_tokens"]:
-        return "no documents of this domain"
-    at_most = (entry["supply_tokens"] - entry["heldout_tokens"]) * recipe.mixture.max_epochs
-    if entry["epochs"] >= recipe.mixture.max_epochs - 1e-9 or entry["tokens"] >= 0.99 * at_most:
-        return f"supply: {entry['supply_tokens']:,} tokens at most {recipe.mixture.max_epochs:g} times"
-    return "whole documents: the budget is small beside a document"

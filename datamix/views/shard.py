@@ -1,6 +1,6 @@
 """A shard row for people: decoded text with trained tokens in one colour and masked ones by their reason.
 
-Text from data is shown, never obeyed: control characters appear as escapes in a terminal, everything is escaped in HTML.
+Text from data is shown, never obeyed: control characters are escaped in a terminal, everything is in HTML.
 """
 
 from __future__ import annotations

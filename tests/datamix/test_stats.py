@@ -74,7 +74,9 @@ def build(run: Path) -> Path:
     )
     (run / "mixture").mkdir()
     pq.write_table(mixture, run / "mixture/part-00000.parquet")
-    write_json(run / "mixture/report.json", {})
+    write_json(
+        run / "mixture/report.json", {"domains": {"math": {"limited_by": "others"}, "code": {"limited_by": None}}}
+    )
     _write_shards(run)
     _write_training(run)
     for step in ("read", "quality", "dedup", "classify", "decontaminate", "corpus", "reweight", "shards", "train"):
@@ -134,8 +136,8 @@ def test_documents_and_drops_are_counted_from_the_verdicts(run: Path) -> None:
 def test_shares_are_of_used_tokens_and_limits_are_said(run: Path) -> None:
     domains = run_stats(run)["domains"]
     math, code, web = domains["math"], domains["code"], domains["web"]
-    assert (math["tokens"], math["supply_tokens"], math["epochs"], math["used_documents"]) == (80, 47, 2.0, 1)
-    assert (code["tokens"], code["supply_tokens"], code["heldout_tokens"]) == (50, 80, 30)
+    assert (math["tokens"], math["supply_tokens"], math["epochs"], math["used_documents"]) == (80, 47, 1.7021, 1)
+    assert (code["tokens"], code["supply_tokens"], code["heldout_tokens"]) == (50, 50, 30)
     assert (math["share"], math["target_share"]) == (80 / 130, 0.5)
     assert math["difference"] == 80 / 130 - 0.5
     assert math["limit"] == "takes what other domains lack"
