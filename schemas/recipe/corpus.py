@@ -52,9 +52,16 @@ class SourceConfig(Strict):
 
 
 class QualityConfig(Strict):
-    """Which rule sets judge a document: gopher (prose), code, formula."""
+    """Which rule sets judge a document: gopher, gopher-repetition, c4, fineweb (prose), code, formula.
 
-    rules: list[Literal["gopher", "code", "formula"]] = ["gopher", "code", "formula"]
+    A prose set judges prose only; what is code or formula is told from the text.
+    """
+
+    rules: list[Literal["gopher", "gopher-repetition", "c4", "fineweb", "code", "formula"]] = [
+        "gopher",
+        "code",
+        "formula",
+    ]
 
 
 class DedupConfig(Strict):
