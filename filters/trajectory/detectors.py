@@ -15,6 +15,7 @@ from filters.trajectory.endings import (
     foreign_words,
     lazy_success,
     observation_bombs,
+    outcome_mismatches,
     pairing_faults,
     truncated_ends,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "monologues",
     "negative_results",
     "observation_bombs",
+    "outcome_mismatches",
     "pairing_faults",
     "rambling_turns",
     "repeated_mistakes",
@@ -89,7 +91,7 @@ def detect(trajectory: Trajectory, rules: Mapping[str, Rule] = RULES) -> Detecte
     mistakes = [
         *tool_errors(view, judged),
         *malformed_calls(view, judged),
-        *schema_breaches(view),
+        *schema_breaches(view, judged),
         *repeated_mistakes(view, judged),
         *failed_edits(view, judged),
     ]
@@ -122,6 +124,7 @@ def detect(trajectory: Trajectory, rules: Mapping[str, Rule] = RULES) -> Detecte
         *leaks(view),
         *pairing_faults(view),
         *lazy_success(view, judged),
+        *outcome_mismatches(view, judged),
     ]
     findings = sorted([*mistakes, *others], key=_order)
     return Detected(view, findings, loops, recoveries.recovered)

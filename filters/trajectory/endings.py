@@ -7,7 +7,7 @@ import re
 
 import orjson
 
-from filters.trajectory.calls import is_edit, is_read_only, is_terminal
+from filters.trajectory.calls import is_edit, is_read_only, is_terminal, is_test_run
 from filters.trajectory.errors import tool_schemas
 from filters.trajectory.findings import Finding
 from filters.trajectory.judge import Judgement
@@ -19,6 +19,7 @@ __all__ = [
     "foreign_words",
     "lazy_success",
     "observation_bombs",
+    "outcome_mismatches",
     "pairing_faults",
     "truncated_ends",
 ]
@@ -26,7 +27,7 @@ __all__ = [
 # Finish reasons by which APIs and agents say that the model did not end its turn itself.
 _CUT_STOPS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "incomplete"})
 _BROKEN_STOPS = frozenset({"aborted", "error", "cancelled", "canceled", "content_filter", "safety", "refusal"})
-_LIMIT_FLAGS = frozenset({"max_steps", "max_iterations", "truncated"})
+_LIMIT_FLAGS = frozenset({"max_steps", "max_iterations"})
 _CLAIM = re.compile(
     r"\b(?:(?:is|are|was|were|been|now|have|has|i've|all|successfully)\s+(?:\w+\s+){0,3}"
     r"(?:fixed|resolved|implemented|completed|done|solved|updated|passing|working|corrected|repaired|added|changed)"
@@ -53,7 +54,7 @@ def truncated_ends(view: View) -> list[Finding]:
             found.append(Finding("R8", index, None, f"stop={stop}", "the turn did not end by itself"))
     limits = sorted(_LIMIT_FLAGS & set(view.trajectory.flags))
     status = _exit_status(view)
-    if limits and limits != ["truncated"]:
+    if limits:
         found.append(Finding("R8", None, None, f"limit={limits[0]}", "the run was stopped by a limit"))
     elif status and _EXIT_LIMIT.search(status):
         found.append(Finding("R8", None, None, f"exit_status={status[:60]}", "the run was stopped by a limit"))
@@ -67,6 +68,8 @@ def truncated_ends(view: View) -> list[Finding]:
         found.append(Finding("R8", last, None, "dangling_call", "the last calls have no result"))
     elif not ends and any(message.role in ("tool", "user") for message in messages[last + 1 :]):
         found.append(Finding("R8", None, None, "no_final_answer", f"the run ends with a {messages[-1].role} turn"))
+    elif not ends and any(is_terminal(ToolCall("", name, "{}")) for name in tool_schemas(view.trajectory.tools)):
+        found.append(Finding("R8", None, None, "no_finish", "a tool that ends the run is defined and was not called"))
     return found
 
 
@@ -119,6 +122,19 @@ def lazy_success(view: View, judged: list[Judgement]) -> list[Finding]:
     if could_edit and not changed and _CLAIM.search(final.content[:4000]):
         return [Finding("R19", last, None, "no_work", final.content[:120])]
     return []
+
+
+def outcome_mismatches(view: View, judged: list[Judgement]) -> list[Finding]:
+    """R1: the outcome says success, the last test run of the trajectory failed (hidden tests may differ: a flag)."""
+    if view.trajectory.outcome.success is not True:
+        return []
+    last: Finding | None = None
+    for step, judgement in zip(view.steps, judged, strict=True):
+        if step.action is None or not is_test_run(step.action):
+            continue
+        failed = judgement.kind == "negative" and "test" in judgement.signal
+        last = Finding("R1", step.message, step.call, "outcome_mismatch", judgement.detail) if failed else None
+    return [last] if last else []
 
 
 def foreign_words(view: View) -> list[Finding]:

@@ -25,7 +25,7 @@ from schemas.trajectory import Message
 
 __all__ = ["failed_edits", "malformed_calls", "negative_results", "schema_breaches", "tool_errors", "tool_schemas"]
 
-_MALFORMED = frozenset({"malformed_arguments", "format_error", "parse_error", "text_format"})
+_MALFORMED = frozenset({"malformed_arguments", "format_error", "parse_error"})
 _BREACH = frozenset({"unknown_tool", "bad_arguments", "no_such_function", "observation_code=1"})
 _FEEDBACK = re.compile(
     r"\b(?:exactly one (?:action|command|tool call|code block|bash)|found \d+ (?:actions|commands|code blocks"
@@ -55,7 +55,7 @@ def tool_errors(view: View, judged: list[Judgement]) -> list[Finding]:
 
 def _rule(view: View, step: Step, judgement: Judgement) -> str:
     call = step.action
-    if judgement.signal in _MALFORMED:
+    if judgement.signal in _MALFORMED or (judgement.signal == "text_format" and step.call is None):
         return "R3"
     if judgement.signal in _BREACH:
         return "R4"
@@ -65,7 +65,8 @@ def _rule(view: View, step: Step, judgement: Judgement) -> str:
 def malformed_calls(view: View, judged: list[Judgement]) -> list[Finding]:
     """R3: arguments that are not a JSON object even after a second decode, tags left open, parse-error feedback.
 
-    An open tag or feedback counts only for turns that gave no structured call and whose result is not fine.
+    An open tag or feedback counts only for turns that gave no structured call and whose result is not fine; feedback
+    only in runs with actions, for people also talk about malformed JSON.
     """
     found: list[Finding] = []
     messages = view.trajectory.messages
@@ -78,12 +79,17 @@ def malformed_calls(view: View, judged: list[Judgement]) -> list[Finding]:
                 found.append(Finding("R3", index, number, f"arguments_{problem}", call.arguments[:160]))
         if message.tool_calls or index in fine or message.author:
             continue
-        opened = [start for start, end in _TAGS if message.content.count(start) > message.content.count(end)]
+        opened = [start for start, end in _TAGS if _left_open(message.content, start, end)]
         if opened:
             found.append(Finding("R3", index, None, "open_tag", f"{opened[0]} is never closed"))
-        elif _is_feedback(messages, index):
+        elif view.steps and _is_feedback(messages, index):
             found.append(Finding("R3", index, None, "parse_feedback", messages[index + 1].content[:160]))
     return found
+
+
+def _left_open(content: str, start: str, end: str) -> bool:
+    """Whether a tag that opens at the start of a line is opened more often than closed."""
+    return content.count(start) > content.count(end) and (content.startswith(start) or f"\n{start}" in content)
 
 
 def _is_feedback(messages: list[Message], index: int) -> bool:
@@ -121,18 +127,19 @@ def _validators(tools: str) -> dict[str, Draft202012Validator | None]:
     return validators
 
 
-def schema_breaches(view: View) -> list[Finding]:
+def schema_breaches(view: View, judged: list[Judgement]) -> list[Finding]:
     """R4: a tool that is not in `tools`, a missing or wrongly typed argument, an enum breach (JSON Schema 2020-12).
 
+    An argument that the schema does not name, though it does not forbid it, counts only when the call did not work.
     Nothing is said when the trajectory defines no tools. A schema that is itself broken judges nobody.
     """
     validators = _validators(view.trajectory.tools)
     if not validators:
         return []
     found: list[Finding] = []
-    for step in view.steps:
+    for step, judgement in zip(view.steps, judged, strict=True):
         call = step.action
-        if call is None:
+        if call is None or step.call is None:
             continue
         if call.name not in validators:
             found.append(Finding("R4", step.message, step.call, "unknown_tool", f"{call.name!r} is not in tools"))
@@ -142,9 +149,20 @@ def schema_breaches(view: View) -> list[Finding]:
         if validator is None or decoded.problem in ("not_json", "not_an_object"):
             continue
         breach = _breach(validator, decoded)
-        if breach:
-            found.append(Finding("R4", step.message, step.call, "schema", breach))
+        unknown = "" if judgement.kind == "ok" else _unknown_argument(validator.schema, decoded)
+        if breach or unknown:
+            signal = "schema" if breach else "unknown_argument"
+            found.append(Finding("R4", step.message, step.call, signal, breach or unknown))
     return found
+
+
+def _unknown_argument(schema: Any, decoded: Decoded) -> str:
+    """The first argument that a closed-looking schema does not name, in words."""
+    known = schema.get("properties")
+    if not isinstance(known, dict) or not known or schema.get("additionalProperties") or "patternProperties" in schema:
+        return ""
+    stray = next((name for name in decoded.value if name not in known), None)
+    return "" if stray is None else f"no argument is called {stray!r}"
 
 
 def _breach(validator: Draft202012Validator, decoded: Decoded) -> str:

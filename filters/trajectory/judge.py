@@ -31,7 +31,11 @@ class Judgement:
     detail: str = ""
 
 
-_EXIT = re.compile(r"(?:exit|return)[ _]?(?:code|status)\s*[:=]?\s*(-?\d+)", re.I)
+_EXIT = re.compile(
+    r"\b(?:(?:command|process|script|program|it) )?(?:exit(?:ed)?|return(?:ed)?|finished)(?: with)?(?: an?)?[ _]?"
+    r"(?:non-?zero )?(?:exit )?(?:code|status)\W{0,3}(-?\d+)",
+    re.I,
+)
 _NEGATIVE_SIGNALS = frozenset({"tests_failed", "tests_unfixed", "empty", "no_results", "user_rejected"})
 # ToolBench: 0 success, 3 final answer, 4 the model gave the branch up; everything else is an error.
 _FINE_OBSERVATION_CODES = frozenset({"0", "3", "4"})
@@ -113,13 +117,22 @@ def _judge_text(step: Step, command: str, result: Message) -> Judgement:
         return Judgement("negative", "user_rejected", start)
     if _NO_HITS.match(text[:80]):
         return Judgement("negative", "empty", start)
-    stated = _EXIT.match(text[:200].lstrip(" <([")) is not None
-    code = exit_code(result) if stated else None
+    code = _stated_exit_code(text)
     signal = f"text_exit_code={code}" if code else text_error(text, command)
     if not signal:
         return Judgement("ok", "", start)
     probe = _negative(step, command, result) if code or signal == "text_traceback" else ""
     return Judgement("negative", probe, start) if probe else Judgement("error", signal, start)
+
+
+def _stated_exit_code(text: str) -> int | None:
+    """An exit code that the text states as its first or last line ("Exit code 2", "Command exited with code 1")."""
+    stripped = text.strip()
+    for line in (stripped[:200].partition("\n")[0], stripped[-200:].rpartition("\n")[2]):
+        matched = _EXIT.match(line.lstrip(" <([#*-"))
+        if matched and len(line) < 80:
+            return int(matched[1])
+    return None
 
 
 def _start(result: Message) -> str:

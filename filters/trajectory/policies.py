@@ -118,7 +118,7 @@ def _mark(trajectory: Trajectory, detected: Detected, policy: Policy) -> tuple[T
         action = policy.rules[finding.rule].action
         if finding.rule == "R6" and action == "split":
             action = "mask"  # loops that were not cut or dropped are followed by a recovery
-        if action == "drop" and not drop:
+        if action == "drop" and not drop and finding.rule != "R1":
             drop = finding.reason
         elif action == "mask" and finding.message is not None:
             reasons.setdefault(finding.message, []).append(finding.reason)
@@ -148,11 +148,13 @@ def _mark(trajectory: Trajectory, detected: Detected, policy: Policy) -> tuple[T
 def _flag(finding: Finding) -> str:
     """The trajectory flag that a finding sets, "" for none."""
     if finding.rule == "R8":
-        return "truncated"
+        return "no_finish" if finding.signal == "no_finish" else "truncated"
     if finding.rule == "R17":
         name, _, value = finding.signal.partition("=")
         return f"benchmark:{value}" if name == "benchmark" else name
-    if finding.rule in ("R6", "R14", "R18", "R19") or (finding.rule == "R5" and finding.signal.startswith("copies")):
+    if finding.rule in ("R1", "R6", "R14", "R18", "R19") or (
+        finding.rule == "R5" and finding.signal.startswith("copies")
+    ):
         return finding.reason
     return ""
 

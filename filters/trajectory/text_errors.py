@@ -37,6 +37,10 @@ _PROGRAM_LINE = re.compile(
 )
 _SHELL_LINE = re.compile(r"^\S{0,200}?:? ?(?:-c: )?line \d+: (?=\S)|: -c: line \d+: ")
 _BLAMED = re.compile(r"(?:line \d+: )?([\w./+-]+): (?:command )?not found$")
+_MESSAGE_STARTS = 100  # a first line that talks of errors further in is prose
+_LABEL = re.compile(r"\W*(?:observation|(?:standard |execution |command )?(?:output|result)|stdout|stderr)s?\W*", re.I)
+_SUCCESS = re.compile(r"\bsuccess(?:fully)?\b|\bsucceeded\b|\bno errors?\b|\b0 errors?\b", re.I)
+_JSON_ERROR = re.compile(r"""\{\s*"(?:error|errors|exception)"\s*:\s*(?:"[^"]|\{\s*"|\[\s*[^\]\s]|true)""")
 _WARNING = re.compile(r"(?:warn(?:ing)?|note|info|notice|debug|hint)\b", re.I)
 
 
@@ -53,19 +57,21 @@ def text_error(text: str, command: str = "") -> str | None:
     `command` is what was run, when known. Reading test reports is the caller's business. Cost bounded by
     HEAD_CHARS + TAIL_CHARS.
     """
+    if text.lstrip()[:1] == "{" and (json_says := _json_error(text)) is not None:
+        return json_says or None
     head = _lines(text[:HEAD_CHARS])[:_HEAD_LINES]
+    if head and _LABEL.fullmatch(head[0]):
+        head = head[1:]
     if not head:
         return None
     tail = _lines(text[-TAIL_CHARS:])[-_TAIL_LINES:] if len(text) > HEAD_CHARS or len(head) == _HEAD_LINES else head[1:]
     line_read = read_shell_line(command)
     for number, line in enumerate((*head, *tail)):
-        known, found = _diagnostic(line, line_read)
+        known, found = _diagnostic(line, line_read, first=number == 0)
+        if found is None and number == 0 and not known:
+            found = _first_line(line)
         if found:
             return found
-        if number == 0 and not known:
-            found = _first_line(line) or _json_error(text)
-            if found:
-                return found
     return _traceback(text, head, tail)
 
 
@@ -75,7 +81,7 @@ def _lines(text: str) -> list[str]:
 
 def _first_line(line: str) -> str | None:
     """What an observation's first line says when it is a message of its own."""
-    if _WARNING.match(line):
+    if _WARNING.match(line) or _SUCCESS.search(line):
         return None
     for pattern, name in (
         (phrases.TIMEOUT, "text_timeout"),
@@ -84,7 +90,8 @@ def _first_line(line: str) -> str | None:
         (phrases.FORMAT, "text_format"),
         (phrases.HTTP, "text_http"),
     ):
-        if pattern.search(line):
+        matched = pattern.search(line)
+        if matched and matched.start() < _MESSAGE_STARTS:
             return name
     if phrases.FATAL.match(line) or phrases.TAGGED.match(line):
         return "text_generic"
@@ -93,8 +100,11 @@ def _first_line(line: str) -> str | None:
     return None
 
 
-def _diagnostic(line: str, run: ShellLine) -> tuple[bool, str | None]:
-    """(whether the line is a diagnostic of a program that ran, what it says when it fails the command)."""
+def _diagnostic(line: str, run: ShellLine, *, first: bool) -> tuple[bool, str | None]:
+    """(whether the line is a diagnostic of a program that ran, what it says when it fails the command).
+
+    Lines after the first need a program's name in front: they may be the text of a file.
+    """
     if _WARNING.match(line):
         return False, None
     if line[:6].lower() == "usage:":
@@ -108,9 +118,9 @@ def _diagnostic(line: str, run: ShellLine) -> tuple[bool, str | None]:
         blamed = _BLAMED.search(message)
         hidden = blamed is not None and blamed[1] in run.hidden
         return True, None if hidden or _WARNING.match(message) else "text_shell"
-    if phrases.SYNTAX.search(line):
+    if (first or program) and phrases.SYNTAX.search(line):
         return True, "text_shell"
-    if phrases.COMPILER.match(line):
+    if phrases.COMPILER.match(line) and not run.hidden:
         return True, "text_compiler"
     if not program:
         return False, None
@@ -137,15 +147,19 @@ def _traceback(text: str, head: list[str], tail: list[str]) -> str | None:
 
 
 def _json_error(text: str) -> str | None:
-    """A JSON reply that reports failure: a true `error`/`errors`, status error, success or ok false, code 4xx/5xx."""
+    """What a JSON object says: "text_json" when it reports failure, "" when it does not, None for other text.
+
+    Failure is a true `error` or `errors`, a status error, `success` or `ok` false, a code of 400 or more. Of an object
+    beyond HEAD_CHARS only an `error` at its start is seen.
+    """
     stripped = text[:HEAD_CHARS].strip()
-    if len(text) > HEAD_CHARS or not stripped.startswith("{"):
+    if _JSON_ERROR.match(stripped):
+        return "text_json"
+    if len(text) > HEAD_CHARS:
         return None
     try:
         value = orjson.loads(stripped)
     except ValueError:
-        return None
-    if not isinstance(value, dict):
         return None
     if any(value.get(key) for key in ("error", "errors", "exception", "error_message", "isError", "is_error")):
         return "text_json"
@@ -156,4 +170,4 @@ def _json_error(text: str) -> str | None:
         return "text_json"
     if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
         return "text_json"
-    return None
+    return ""
