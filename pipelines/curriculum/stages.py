@@ -28,7 +28,7 @@ from pipelines.curriculum.rows import MIN_FILL, Records, RowBuilder, StageState
 from schemas.recipe import SftStage
 from schemas.trajectory import Trajectory
 
-__all__ = ["KINDS", "Plan", "Records", "StagePlan", "fair_quotas", "kind_of", "plan_stages"]
+__all__ = ["KINDS", "Plan", "Records", "StagePlan", "fair_shares", "kind_of", "plan_stages"]
 
 KINDS = ("reasoning", "general", "agentic")
 EQUAL = dict.fromkeys(KINDS, 1 / 3)
@@ -95,21 +95,19 @@ def _choose_rows(builder: RowBuilder, states: list[StageState], metered: list[bo
         _reserve_anchor(builder, state, orders[state.number], passed[state.number])
     for state in reversed(states):  # rule 3: a first row for everybody, the hardest to fill first
         builder.start(orders[state.number], passed[state.number])
-        builder.add_row(state, _full_quotas(builder, state, metered), (1 + SLACK) * state.budget)
-    for scaled in (True, False):  # rule 4, then whatever the budgets still allow
+        quotas = _quotas(builder, states, state.number, 0, metered)
+        builder.add_row(state, quotas, (1 + SLACK) * state.budget)
+    for fair in (True, False):  # rule 4, then whatever the budgets still allow
         for state in states:
             builder.start(orders[state.number], passed[state.number])
             state.rejected.clear()
-            quotas = _full_quotas(builder, state, metered)
-            if scaled and metered[state.number]:
-                quotas = fair_quotas(builder, states, state.number)
-            limit = sum(quotas.values()) if scaled else state.budget
-            while builder.add_row(state, quotas, (1 + SLACK) * limit):
+            quotas = _quotas(builder, states, state.number, state.number if fair else None, metered)
+            while builder.add_row(state, quotas, (1 + SLACK) * (sum(quotas.values()) if fair else state.budget)):
                 pass
     for state in states:
         if not state.rows:
             builder.start(orders[state.number], passed[state.number])
-            builder.add_row(state, _full_quotas(builder, state, metered), state.budget, short=True)
+            builder.add_row(state, _quotas(builder, states, state.number, None, metered), state.budget, short=True)
 
 
 def _reserve_anchor(builder: RowBuilder, state: StageState, order: Mapping[str, list[int]], passed: int) -> None:
@@ -139,33 +137,58 @@ def _preferences(records: Records, states: Sequence[StageState], number: int) ->
     return order
 
 
-def _full_quotas(builder: RowBuilder, state: StageState, metered: list[bool]) -> dict[str, float]:
-    """Trained tokens wanted by kind; without shares in the recipe, in proportion to what there is."""
-    if metered[state.number]:
+def _quotas(
+    builder: RowBuilder, states: Sequence[StageState], number: int, first: int | None, metered: list[bool]
+) -> dict[str, float]:
+    """Trained tokens that stage `number` may hold of each kind.
+
+    Shared fairly with the stages from `first` on (None: whatever there is); without shares in the recipe, in proportion
+    to the supply.
+    """
+    state = states[number]
+    if metered[number]:
+        if first is not None:
+            return _fair_quotas(builder, states, number, first)
         return {kind: share * state.budget for kind, share in state.shares.items()}
     supply = {kind: builder.supply(kind, state.capacity) + state.taken.get(kind, 0) for kind in KINDS}
     total = sum(supply.values())
     return {kind: state.budget * amount / total for kind, amount in supply.items()} if total else {}
 
 
-def fair_quotas(builder: RowBuilder, states: Sequence[StageState], number: int) -> dict[str, float]:
-    """What stage `number` may take of each kind so that scarcity is shared evenly (max-min) with the later stages.
+def fair_shares(wants: Sequence[float], supply: Sequence[float]) -> list[float]:
+    """What part (0 to 1) of its want each stage gets when scarcity is shared evenly (max-min).
 
-    Stage s can use records of every length class up to s, so the share λ that all of the stages n…j can have of what
-    they still want is bounded by (supply of the classes up to j) / (wants of n…j), for every j.
+    `supply[j]` is what there is for the stages up to j together, never falling: stage s can use records of every length
+    class up to s. So the stages n…j can all have the part (supply[j] - used before) / (wants of n…j); the tightest j is
+    settled first, then the stages after it with what is left.
     """
+    parts = [1.0] * len(wants)
+    start, used = 0, 0.0
+    while start < len(wants):
+        tightest, at, wanted = 1.0, len(wants) - 1, 0.0
+        for j in range(start, len(wants)):
+            wanted += wants[j]
+            part = max(0.0, supply[j] - used) / wanted if wanted > 0 else 1.0
+            if part < tightest:
+                tightest, at = part, j
+        for j in range(start, at + 1):
+            parts[j] = tightest
+            used += tightest * wants[j]
+        start = at + 1
+    return parts
+
+
+def _fair_quotas(builder: RowBuilder, states: Sequence[StageState], number: int, first: int) -> dict[str, float]:
+    """Trained tokens that a stage may hold of each kind when it shares what is left with the stages from `first` on."""
     quotas = {}
-    for kind in states[number].shares:
-        wanted = supply_before = 0.0
-        share = 1.0
-        for state in states[number:]:
-            wanted += max(0.0, state.shares.get(kind, 0.0) * state.budget - state.taken.get(kind, 0))
-            supply_before = builder.supply(kind, state.capacity)
-            if wanted > 0:
-                share = min(share, supply_before / wanted)
-        taken = states[number].taken.get(kind, 0)
-        full = states[number].shares[kind] * states[number].budget
-        quotas[kind] = taken + share * max(0.0, full - taken)
+    sharing = states[first:]
+    for kind, share in states[number].shares.items():
+        goals = [state.shares.get(kind, 0.0) * state.budget for state in sharing]
+        taken = [state.taken.get(kind, 0) for state in sharing]
+        wants = [max(0.0, goal - had) for goal, had in zip(goals, taken, strict=True)]
+        supply = [float(builder.supply(kind, state.capacity)) for state in sharing]
+        part = fair_shares(wants, supply)[number - first]
+        quotas[kind] = states[number].taken.get(kind, 0) + part * wants[number - first] if share else 0.0
     return quotas
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import settings
 
 from pipelines.context import RunContext
 from pipelines.curriculum.tokenizer import train_bpe, write_tokenizer_folder
@@ -20,6 +22,9 @@ from schemas.document import DOCUMENT_SCHEMA, document_id, partition_of
 from schemas.progress import Quiet
 from schemas.recipe import Recipe, parse_recipe
 from schemas.trajectory import TRAJECTORY_SCHEMA, Message, Task, ToolCall, Trajectory, trajectory_id
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # the first call compiles
 
 PARTS = 2
 TEXT = """the sum of two odd numbers is even because each leaves one when halved def return import while energy mass
@@ -156,9 +161,43 @@ def small_trajectories() -> list[Trajectory]:
     return made
 
 
+MakeRun = Callable[..., RunContext]
+
+
 @pytest.fixture
-def open_context(small_recipe: Recipe) -> Callable[..., RunContext]:
-    def make(run: Path, recipe: Recipe | None = None) -> RunContext:
-        return RunContext(run, recipe or small_recipe, InProcess(), Quiet())
+def make_run(
+    tmp_path: Path, bpe: TextTokenizer, bpe_folder: Path, small_recipe: Recipe, small_trajectories: Any
+) -> MakeRun:
+    """`make_run(name, documents=…, trajectories=…, recipe=…, engine=…)` writes a run that is ready for its shards."""
+
+    def make(
+        name: str = "run",
+        *,
+        documents: list[dict[str, Any]] | None = None,
+        trajectories: list[Trajectory] | None = None,
+        recipe: Recipe | None = None,
+        engine: Any = None,
+        epochs: int = 0,
+    ) -> RunContext:
+        run = tmp_path / name
+        shutil.copytree(bpe_folder, run / "tokenizer")
+        rows = make_documents() if documents is None else documents
+        write_run(run, rows, small_trajectories if trajectories is None else trajectories, bpe, epochs=epochs)
+        return RunContext(run, recipe or small_recipe, engine or InProcess(), Quiet())
 
     return make
+
+
+@pytest.fixture(scope="session")
+def new_trajectory() -> Callable[..., Trajectory]:
+    return make_trajectory
+
+
+@pytest.fixture(scope="session")
+def new_documents() -> Callable[..., list[dict[str, Any]]]:
+    return make_documents
+
+
+@pytest.fixture(scope="session")
+def recipe_text() -> str:
+    return RECIPE
