@@ -16,6 +16,8 @@ from typing import IO, Literal, cast
 
 import zstandard
 
+from pipelines.synthesis.ingest.records import parse_json
+
 __all__ = ["Kind", "elements", "open_stream", "pairs", "read_lines", "sniff"]
 
 Kind = Literal["empty", "lines", "array", "object", "yaml", "parquet", "zip", "text"]
@@ -113,11 +115,9 @@ def _opens(text: bytes) -> bool:
 
 
 def _parses(text: bytes) -> bool:
-    import orjson
-
     try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
+        parse_json(text)
+    except ValueError:
         return False
     return True
 

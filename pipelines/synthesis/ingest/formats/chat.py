@@ -26,10 +26,10 @@ _MASK_KEYS = frozenset((*_TRAINED_WHEN_TRUE, *_MASKED_WHEN_TRUE, *_WEIGHTS))
 
 
 def looks_like_messages(value: Any) -> bool:
-    """A list whose first objects have a role and either content or calls."""
+    """A list of which one of the first items has a role and either content or calls."""
     if not isinstance(value, list) or not value:
         return False
-    return all(
+    return any(
         isinstance(item, dict) and "role" in item and ("content" in item or "tool_calls" in item or len(item) == 1)
         for item in value[:3]
     )

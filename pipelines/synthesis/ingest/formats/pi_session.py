@@ -62,7 +62,8 @@ class PiSession:
                 yield SetAside(place.path, f"line {number}", "type", "not a line of a pi session", received, self.name)
                 continue
             if line["type"] == "session":
-                header = line
+                header = header or line
+                continue
             key = str(line["id"]) if "parentId" in line else f"line {number}"
             entries[key] = (number, line)
             parent[key] = line.get("parentId", last)
@@ -100,8 +101,8 @@ class PiSession:
                     if given:
                         notes.add("turns shared with an earlier branch of the session, copied")
                 messages.extend(turns)
-            if not any(message.role == "assistant" for message in messages) and cut is not None:
-                continue
+            if not any(message.role == "assistant" for message in messages) and segment < len(cuts):
+                continue  # nothing was said before the next compaction
             yield assemble(
                 source=self.name,
                 place=place.inside(f"segment {segment}") if cuts else place,
