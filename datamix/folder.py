@@ -102,7 +102,7 @@ def _same_run(run: Path, recipe: Recipe, *, update: bool) -> None:
         changed = _changed_fields(run, recipe)
         raise UsageError(
             f"--out {run}: holds a run of another recipe: it is also called {recipe.name!r}, but differs in "
-            f"{changed}. Give another --out, or --update to run again here what depends on the change"
+            f"{changed} (datamix {found.get('datamix')} wrote it, this is {__version__}). Give another --out, or --update to run again here what depends on the change"
         )
 
 
@@ -111,10 +111,10 @@ def _changed_fields(run: Path, recipe: Recipe) -> str:
     try:
         old = run_recipe(run).model_dump(mode="json")
     except (InputError, UsageError):
-        return "its digest"
+        return "fields with new defaults"
     new = recipe.model_dump(mode="json")
     old["engine"], new["engine"] = old["engine"]["partitions"], new["engine"]["partitions"]
-    return ", ".join(sorted(key for key in new if old.get(key) != new[key])) or "its digest"
+    return ", ".join(sorted(key for key in new if old.get(key) != new[key])) or "fields with new defaults"
 
 
 def describe_run(run: str | Path) -> dict[str, Any]:

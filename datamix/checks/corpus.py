@@ -45,11 +45,9 @@ def check_corpus(
     if damaged:
         return  # sums over damaged files would only repeat their faults
     _compare(counts, run, manifests, result)
-    result.summary["documents"] = {
-        "read": counts.documents,
-        "kept": counts.kept,
-        "dropped": {step: dict(sorted(found.items())) for step, found in counts.by_step.items() if found},
-    }
+    dropped = {step: dict(sorted(found.items())) for step, found in counts.by_step.items() if found}
+    kept = counts.documents - sum(sum(reasons.values()) for reasons in dropped.values())
+    result.summary["documents"] = {"read": counts.documents, "kept": kept, "dropped": dropped}
 
 
 def _check_part(
