@@ -101,8 +101,9 @@ def _same_run(run: Path, recipe: Recipe, *, update: bool) -> None:
     if found["digest"] != recipe.digest() and not update:
         changed = _changed_fields(run, recipe)
         raise UsageError(
-            f"--out {run}: holds a run of another recipe: it is also called {recipe.name!r}, but differs in "
-            f"{changed} (datamix {found.get('datamix')} wrote it, this is {__version__}). Give another --out, or --update to run again here what depends on the change"
+            f"--out {run}: holds a run of another recipe: it is also called {recipe.name!r}, but differs in {changed} "
+            f"(datamix {found.get('datamix')} wrote it, this is {__version__}). Give another --out, or --update to run "
+            "again here what depends on the change"
         )
 
 

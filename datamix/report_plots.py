@@ -152,8 +152,9 @@ def _loss(run: Path) -> Any:
 
 
 def _heldout(heldout: dict[str, Any]) -> Any:
-    domains = [name for name in heldout if isinstance(heldout[name], dict)]
     figure = go.Figure()
-    for key, name in (("loss", "model"), ("unigram_loss", "unigram")):
-        figure.add_bar(name=name, x=[html.escape(d) for d in domains], y=[heldout[d].get(key) for d in domains])
+    for key, name in (("unigram_loss", "unigram"), ("pretrain_loss", "after pretraining"), ("loss", "after SFT")):
+        losses = [domain[key] for domain in heldout.values()]
+        if any(loss is not None for loss in losses):
+            figure.add_bar(name=name, x=[html.escape(domain) for domain in heldout], y=losses)
     return figure.update_yaxes(title="loss, nats a token")

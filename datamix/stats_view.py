@@ -35,6 +35,8 @@ def print_stats(stats: dict[str, Any], console: Console, by: Collection[str] = T
         _stage_shares(stats["stages"], console)
         _left_out(stats["left_out"], console)
         _training(stats, console)
+        if "evaluation" in stats:
+            _evaluation(stats["evaluation"], console)
 
 
 def _documents(stats: dict[str, Any], console: Console) -> None:
@@ -155,6 +157,22 @@ def _training(stats: dict[str, Any], console: Console) -> None:
         ]
         columns = ["stage", "steps", "tokens", "trained", "left out", "its tokens", "first loss", "last loss"]
         console.print(table(f"Training: {stats['training']['parameters']:,} parameters", columns, rows))
+
+
+def _evaluation(evaluation: dict[str, Any], console: Console) -> None:
+    """Held-out losses beside the unigram model's, and how the model did as an agent."""
+    rows = [
+        (name, domain["documents"], domain["tokens"], *(_loss(domain[key]) for key in _LOSSES))
+        for name, domain in [*evaluation["heldout"].items(), ("all", evaluation["heldout_total"])]
+    ]
+    columns = ["domain", "documents", "tokens", "unigram", "after pretraining", "after SFT"]
+    console.print(table("Held-out loss, nats a token", columns, rows))
+    agent = evaluation["agent"]
+    problem = f" ({agent['problem']})" if agent.get("problem") else ""
+    console.print(f"Agent: {agent['successes']} of {agent['tasks']} held-out {agent['family']} tasks solved{problem}")
+
+
+_LOSSES = ("unigram_loss", "pretrain_loss", "loss")
 
 
 def _loss(value: float | None) -> str:

@@ -93,7 +93,7 @@ STEPS: tuple[Step, ...] = (
         function="pipelines.synthesis.step:step",
         upstream=("corpus",),
         fields=("trajectories.synthesized", "trajectories.recorded", "seed", "on_error", "evaluate"),
-        owns=("trajectories/raw", "trajectories/set_aside.jsonl"),
+        owns=("trajectories/raw", "trajectories/set_aside.jsonl", "trajectories/pool.jsonl"),
     ),
     Step(
         name="masks",
@@ -114,7 +114,7 @@ STEPS: tuple[Step, ...] = (
         function="pipelines.corpus.reweight:step",
         upstream=("corpus", "tokenizer"),
         fields=("mixture", "curriculum", "evaluate", "seed"),
-        owns=("mixture",),
+        owns=("mixture", "spill/reweight"),
     ),
     Step(
         name="shards",

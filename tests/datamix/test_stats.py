@@ -79,7 +79,18 @@ def build(run: Path) -> Path:
     )
     _write_shards(run)
     _write_training(run)
-    for step in ("read", "quality", "dedup", "classify", "decontaminate", "corpus", "reweight", "shards", "train"):
+    for step in (
+        "read",
+        "quality",
+        "dedup",
+        "classify",
+        "decontaminate",
+        "corpus",
+        "reweight",
+        "shards",
+        "train",
+        "evaluate",
+    ):
         write_manifest(run, Manifest(step, "k", []))
     return run
 
@@ -115,6 +126,10 @@ def _write_training(run: Path) -> None:
         "stage": "sft-64K", "phase": "sft", "steps": 2, "rows": 2, "segments": 4, "tokens": 12, "trained_tokens": 6,
         "left_out_segments": 0, "left_out_tokens": 0, "left_out_trained_tokens": 0, "first_loss": 5.5, "last_loss": 4.5,
     }  # fmt: skip
+    losses = {"documents": 1, "tokens": 30, "unigram_loss": 6.0, "pretrain_loss": None, "loss": 4.25}
+    agent = {"family": "repair", "tasks": 4, "successes": 1, "problem": None}
+    (run / "evaluate").mkdir()
+    write_json(run / "evaluate/results.json", {"heldout": {"code": losses}, "heldout_total": losses, "agent": agent})
     write_json(run / "train/summary.json", {"steps": 2, "parameters": 1234, "stages": [stage], "key": "k"})
 
 
@@ -177,7 +192,15 @@ def test_json_and_tables_come_from_the_same_figures(run: Path) -> None:
     assert {"tokens", "target_share", "share"} <= set(stats["domains"]["math"])
     shown = runner.invoke(command, [str(run)])
     assert shown.exit_code == 0, shown.output
-    for text in ("near_duplicate", "61.54%", "sft-64K", "75.00%", "1,234 parameters", "too_long"):
+    for text in (
+        "near_duplicate",
+        "61.54%",
+        "sft-64K",
+        "75.00%",
+        "1,234 parameters",
+        "too_long",
+        "1 of 4 held-out repair tasks solved",
+    ):
         assert text in shown.output
 
 
@@ -191,7 +214,7 @@ def test_by_chooses_the_tables_and_refuses_others(run: Path) -> None:
 
 def test_unfinished_run_has_the_figures_of_its_finished_steps(tmp_path: Path) -> None:
     build(tmp_path / "run")
-    for step in ("dedup", "classify", "decontaminate", "corpus", "reweight", "shards", "train"):
+    for step in ("dedup", "classify", "decontaminate", "corpus", "reweight", "shards", "train", "evaluate"):
         (tmp_path / f"run/manifests/{step}.json").unlink()
     stats = run_stats(tmp_path / "run")
     assert stats["documents"]["dropped"] == {"quality": {"short": 1}}
@@ -223,7 +246,9 @@ def test_report_is_one_file_that_fetches_nothing(run: Path, tmp_path: Path) -> N
     page.feed(text)
     assert page.fetched == []
     assert page.tags.count("table") == 3
-    assert text.count('class="plotly-graph-div"') == 6  # shares, documents, drops, composition, lengths, loss
+    assert (
+        text.count('class="plotly-graph-div"') == 7
+    )  # shares, documents, drops, composition, lengths, loss, held-out loss
     assert "near_duplicate" in text
 
 
