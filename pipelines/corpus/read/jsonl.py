@@ -30,7 +30,7 @@ class _ShortError(Exception):
 
 
 def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
-    """Every record of the file at `path` in file order, or what is wrong with it. `config` decides nothing here.
+    """Every record of the file at `path` in file order, or what is wrong with it. Of `config` only `id` is used.
 
     A file that ends in the middle of its compressed data gives what could be read and then one Problem with the
     number of lines read. Raises OSError when the file cannot be opened.
@@ -38,7 +38,7 @@ def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
     number = 0
     try:
         for number, line in _lines(path):
-            found = _parse(path, number, line)
+            found = _parse(path, number, line, config.id)
             if found is not None:
                 yield found
     except _ShortError as error:
@@ -52,9 +52,11 @@ def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
         )
 
 
-def _parse(path: str, number: int, line: bytes) -> Record | Problem | None:
+def _parse(path: str, number: int, line: bytes, id_key: str | None) -> Record | Problem | None:
     try:
         fields: Any = orjson.loads(line)
+        if isinstance(fields, dict) and isinstance(fields.get(id_key), float):
+            fields = json.loads(line)  # orjson rounds integers of more than 64 bits, and an id must stay as it was
     except orjson.JSONDecodeError:
         if not line.strip():
             return None

@@ -59,7 +59,7 @@ class Problem:
     def row(self) -> dict[str, Any]:
         """The record of set_aside/read.jsonl."""
         return {
-            "path": self.path,
+            "path": shown(self.path),
             "line": self.line,
             "field": self.field,
             "problem": self.problem,
@@ -95,9 +95,11 @@ def to_document(record: Record, config: SourceConfig, path: str, relative: str) 
         return Problem(path, record.line, config.text, "missing_field", shown(f"keys: {keys}"), todo)
     text = record.fields[config.text]
     if text is None or (isinstance(text, str) and not text.strip()):
-        return Problem(path, record.line, config.text, "empty_text", shown(repr(text)))
+        todo = "A text holds at least one visible character. Mend the record, or set on_error: skip"
+        return Problem(path, record.line, config.text, "empty_text", shown(repr(text)), todo)
     if not isinstance(text, str):
-        return Problem(path, record.line, config.text, "wrong_type", shown(f"{type(text).__name__}: {text!r}"))
+        todo = "A text is a string. Name another key in the source's 'text', mend the record, or set on_error: skip"
+        return Problem(path, record.line, config.text, "wrong_type", shown(f"{type(text).__name__}: {text!r}"), todo)
     replaced = 0
 
     def clean(value: str | None) -> str | None:
