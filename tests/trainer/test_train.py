@@ -1,14 +1,288 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+import yaml
+
+from schemas.errors import CheckError, DatamixError, UsageError
+from schemas.files import sha256_file
 from schemas.progress import Quiet
+from schemas.recipe import Recipe
+from schemas.shard import ShardIndex, write_index
+from trainer.checkpoint import load_model, read_state
+from trainer.metrics import read_metrics
+from trainer.optimizer import learning_rate_at
+from trainer.signals import TrainingStopped
+from trainer.step import NonFiniteError
 from trainer.train import train
 
+# make_shards has steps 0-3 (pretrain-0: 2, 2, 2, 1 rows), 4-6 (pretrain-1: 1 row each), 7-10 (sft-0: 1 row each)
+STEPS, PRETRAIN = 11, 7
 
-def test_trains_all_stages_and_lays_the_final_checkpoint(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+
+class _StopAt(Quiet):
+    """Ends the process' work when so many tokens have been trained, by an exception or by a signal."""
+
+    def __init__(self, tokens: int, by: signal.Signals | None = None) -> None:
+        self.left, self.by, self.said = tokens, by, []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    @contextmanager
+    def task(self, label: str, total: float | None = None) -> Iterator[Any]:
+        def advance(amount: float) -> None:
+            self.left -= amount
+            if self.left <= 0:
+                self.left = 10**9
+                if self.by is None:
+                    raise _DiedError
+                os.kill(os.getpid(), self.by)
+
+        yield advance
+
+
+class _DiedError(Exception):
+    pass
+
+
+def _outputs(run: Path) -> dict[str, str]:
+    """Digests of everything that must be the same for the same recipe."""
+    names = ["train/metrics.jsonl", "train/summary.json"]
+    for checkpoint in ("pretrain", "final"):
+        names += [f"train/checkpoints/{checkpoint}/{f}" for f in ("model.safetensors", "config.json", "state.json")]
+    return {name: sha256_file(run / name) for name in names}
+
+
+@pytest.fixture
+def uninterrupted(tmp_path: Path, make_shards: Any, make_recipe: Any) -> dict[str, str]:
+    make_shards(tmp_path / "whole/shards")
+    train(make_recipe(), tmp_path / "whole", Quiet())
+    return _outputs(tmp_path / "whole")
+
+
+def test_trains_every_stage_in_order_and_counts(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
     make_shards(tmp_path / "shards")
     summary = train(make_recipe(), tmp_path, Quiet())
-    print(summary)
-    assert (tmp_path / "train/checkpoints/final/model.safetensors").is_file()
+    assert (summary.steps, summary.checkpoint) == (STEPS, str(tmp_path / "train/checkpoints/final"))
+    lines = read_metrics(tmp_path / "train/metrics.jsonl")
+    assert [line["step"] for line in lines] == list(range(STEPS))
+    assert [line["stage"] for line in lines] == ["pretrain-0"] * 4 + ["pretrain-1"] * 3 + ["sft-0"] * 4
+    assert [line["rows"] for line in lines] == [2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert [(s["stage"], s["tokens"]) for s in summary.stages] == [
+        ("pretrain-0", 7 * 32), ("pretrain-1", 3 * 48), ("sft-0", 4 * 96),
+    ]  # fmt: skip
+    assert summary.stages[0]["trained_tokens"] == 7 * 30
+    assert all(path.is_file() for path in summary.files)
+    kept = sorted(path.name for path in (tmp_path / "train/checkpoints").iterdir())
+    assert kept == ["final", "pretrain", "step-10", "step-11"]
+    assert not (tmp_path / "train/checkpoints/final").is_symlink()
+
+
+def test_it_learns(tmp_path: Path, write_stage: Any, make_recipe: Any) -> None:
+    cycle = [[([i % 5 for i in range(32)], [False] + [True] * 31)] for _ in range(40)]
+    write_index(
+        tmp_path / "shards", ShardIndex(64, "t", "r", [write_stage(tmp_path / "shards", "p", "pretrain", 32, cycle)])
+    )
+    summary = train(make_recipe(learning_rate=0.02, tokens_per_step=32), tmp_path, Quiet())
+    assert summary.stages[0]["first_loss"] > 4 and summary.stages[0]["last_loss"] < 0.5
+
+
+@pytest.mark.parametrize("tokens", [1, 40, 150, 224, 300, 368, 500, 752])
+def test_killed_anywhere_it_ends_with_the_same_bytes(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, uninterrupted: dict[str, str], tokens: int
+) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(_DiedError):
+        train(make_recipe(), tmp_path, _StopAt(tokens))
+    train(make_recipe(), tmp_path, Quiet())
+    assert _outputs(tmp_path) == uninterrupted
+
+
+@pytest.mark.parametrize("tokens", [40, 224, 500])
+def test_sigterm_saves_leaves_with_exit_code_0_and_goes_on(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, uninterrupted: dict[str, str], tokens: int
+) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(TrainingStopped, match="all saved") as stopped:
+        train(make_recipe(), tmp_path, _StopAt(tokens, signal.SIGTERM))
+    assert stopped.value.exit_code == 0
+    listener = _StopAt(10**9)
+    train(make_recipe(), tmp_path, listener)
+    assert listener.said[0].startswith("resumed from")
+    assert _outputs(tmp_path) == uninterrupted
+
+
+def test_kill_minus_nine_of_the_real_command_twice(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, uninterrupted: dict[str, str]
+) -> None:
+    make_shards(tmp_path / "shards")
+    recipe: Recipe = make_recipe()
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    code = """
+import os, sys
+from pathlib import Path
+import trainer.train as module
+saves = 0
+inner = module.save_checkpoint
+def save(target, *rest):
+    global saves
+    saves += 1
+    inner(target, *rest)
+    if saves == int(sys.argv[1]):
+        os.kill(os.getpid(), 9)
+module.save_checkpoint = save
+from schemas.progress import Quiet
+from schemas.recipe import load_recipe
+module.train(load_recipe("recipe.yaml"), Path("."), Quiet())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    for saves, expected in ((2, -9), (2, -9), (99, 0)):
+        done = subprocess.run([sys.executable, "-c", code, str(saves)], cwd=tmp_path, env=environment, check=False)
+        assert done.returncode == expected
+    assert _outputs(tmp_path) == uninterrupted
+
+
+def test_phases_one_after_the_other_equal_all_at_once(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, uninterrupted: dict[str, str]
+) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(UsageError, match="0 of 7 pretraining steps are done, so SFT cannot begin"):
+        train(make_recipe(), tmp_path, Quiet(), "sft")
+    pretrained = train(make_recipe(), tmp_path, Quiet(), "pretrain")
+    assert (pretrained.steps, pretrained.checkpoint) == (PRETRAIN, str(tmp_path / "train/checkpoints/pretrain"))
+    assert not (tmp_path / "train/checkpoints/final").exists()
+    train(make_recipe(), tmp_path, Quiet(), "sft")
+    assert _outputs(tmp_path) == uninterrupted
+
+
+def test_trained_again_it_changes_nothing(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    train(make_recipe(), tmp_path, Quiet())
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "train/checkpoints").rglob("*") if p.is_file()}
+    train(make_recipe(), tmp_path, Quiet())
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "train/checkpoints").rglob("*") if p.is_file()}
+
+
+def test_saving_more_often_changes_no_weight_but_another_recipe_is_refused(
+    tmp_path: Path, make_shards: Any, make_recipe: Any
+) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(_DiedError):
+        train(make_recipe(), tmp_path, _StopAt(300))
+    with pytest.raises(UsageError, match="trained with another recipe or other shards"):
+        train(make_recipe(learning_rate=0.1), tmp_path, Quiet())
+    assert train(make_recipe(checkpoint_every=3, keep_checkpoints=1), tmp_path, Quiet()).steps == STEPS
+
+
+def test_what_is_too_long_is_counted_by_stage_and_said(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    listener = _StopAt(10**9)
+    summary = train(make_recipe(max_segment_tokens=40), tmp_path, listener)
+    left = {s["stage"]: (s["left_out_segments"], s["left_out_tokens"]) for s in summary.stages}
+    assert left == {"pretrain-0": (0, 0), "pretrain-1": (3, 144), "sft-0": (4, 200)}
+    assert summary.stages[1]["rows_without_target"] == 3
+    assert summary.stages[1]["steps_without_target"] == 3
+    assert "left out 3 segments above train.max_segment_tokens 40: 144 tokens, 141 trained" in listener.said[1]
+
+
+def test_groups_do_not_change_the_training(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    losses = []
+    for name, group_tokens in (("a", 16), ("b", 10_000)):
+        make_shards(tmp_path / name / "shards")
+        train(make_recipe(group_tokens=group_tokens), tmp_path / name, Quiet())
+        losses.append([line["loss"] for line in read_metrics(tmp_path / name / "train/metrics.jsonl")])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_row_and_a_saved_state(
+    tmp_path: Path, make_shards: Any, make_recipe: Any
+) -> None:
+    make_shards(tmp_path / "shards")
+    recipe = make_recipe(learning_rate=1e30, clip_norm=1e30, warmup_steps=0)
+    with pytest.raises(
+        NonFiniteError, match=r"step \d+ of stage pretrain-0, .*pretrain-0/part-.*state saved after (\d+)"
+    ) as stop:
+        train(recipe, tmp_path, Quiet())
+    assert stop.value.exit_code == 1
+    steps = int(str(stop.value).rsplit("after ", 1)[1].split()[0])
+    assert read_state(tmp_path / f"train/checkpoints/step-{steps}").step == steps
+
+
+def test_a_stage_longer_than_the_model_is_refused(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(UsageError, match=r"context_tokens 96, above model\.max_position_embeddings 64"):
+        train(make_recipe({"max_position_embeddings": 64}), tmp_path, Quiet())
+
+
+def test_a_changed_checkpoint_is_named(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(_DiedError):
+        train(make_recipe(), tmp_path, _StopAt(300))
+    weights = tmp_path / "train/checkpoints/step-4/model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(bytes(data))
+    with pytest.raises(CheckError, match=r"step-4/model\.safetensors: missing or changed"):
+        train(make_recipe(), tmp_path, Quiet())
+
+
+def test_metrics_shorter_than_the_checkpoint_are_refused(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(_DiedError):
+        train(make_recipe(), tmp_path, _StopAt(300))
+    (tmp_path / "train/metrics.jsonl").write_text("")
+    with pytest.raises(CheckError, match=r"metrics\.jsonl: 0 bytes, the checkpoint was saved at \d+"):
+        train(make_recipe(), tmp_path, Quiet())
+
+
+def test_a_disk_that_refuses_leaves_no_half_checkpoint(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, str]
+) -> None:
+    make_shards(tmp_path / "shards")
+
+    def full(*arguments: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.checkpoint.save_file", full)
+        with pytest.raises(DatamixError, match=r"step-2: the checkpoint could not be saved .*No space left"):
+            train(make_recipe(), tmp_path, Quiet())
+    assert list((tmp_path / "train/checkpoints").iterdir()) == []
+    train(make_recipe(), tmp_path, Quiet())
+    assert _outputs(tmp_path) == uninterrupted
+
+
+def test_the_tokenizer_is_copied_and_the_final_model_loads(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer/tokenizer.json").write_text("{}")
+    train(make_recipe(), tmp_path, Quiet())
+    final = tmp_path / "train/checkpoints/final"
+    assert (final / "tokenizer.json").read_text() == "{}"
+    config = json.loads((final / "config.json").read_text())
+    assert (config["model_type"], config["num_loops"], config["num_hidden_layers"]) == ("nanbeige", 2, 2)
+    assert load_model(final)(torch.arange(5)).shape == (5, 64)
+
+
+def test_bf16_and_activation_checkpointing_train(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    train(make_recipe(precision="bf16", activation_checkpointing=True), tmp_path, Quiet())
+    assert load_model(tmp_path / "train/checkpoints/final").output_weight.dtype == torch.float32
+
+
+def test_learning_rate_warms_up_stays_and_decays() -> None:
+    rates = [learning_rate_at(s, 20, peak=1.0, warmup_steps=2, decay_share=0.2) for s in range(20)]
+    assert rates == [0.5, *[1.0] * 16, 0.75, 0.5, 0.25]
+    short = [learning_rate_at(s, 5, peak=1.0, warmup_steps=100, decay_share=0.0) for s in range(5)]
+    assert short == [1.0] * 5
