@@ -21,7 +21,7 @@ from filters.trajectory.endings import (
 )
 from filters.trajectory.errors import failed_edits, malformed_calls, negative_results, schema_breaches, tool_errors
 from filters.trajectory.findings import Finding
-from filters.trajectory.judge import Judgement, judge, judgements
+from filters.trajectory.judge import Judgement, judge, judgements, structured_error
 from filters.trajectory.leaks import benchmark_of, leaks
 from filters.trajectory.rambling import compression_ratio, monologues, rambling_turns, repeated_share
 from filters.trajectory.recovery import find_recoveries
@@ -64,6 +64,7 @@ __all__ = [
     "repeated_mistakes",
     "repeated_share",
     "schema_breaches",
+    "structured_error",
     "text_error",
     "tool_errors",
     "truncated_ends",

@@ -109,7 +109,7 @@ TIMEOUT = re.compile(
     re.I,
 )
 COMPILER = re.compile(
-    r"\S{1,200}?[:(]\d+(?:[:,]\d+)?\)?: (?:fatal )?error\b|(?:fatal )?error(?:\[E\d+\]| TS\d+| CS\d+| C\d{4})?: "
+    r"\S{1,200}?[:(]\d+(?:[:,]\d+)?\)?: (?:fatal )?error\b|(?:fatal )?error(?:\[E\d+\]| TS\d+| CS\d+| C\d{4}): "
     r"|npm ERR!|ERR_\w+|make(?:\[\d+\])?: \*\*\*"
     r"|BUILD FAILED|\[ERROR\]|(?:ld|collect2|cc1|gcc|clang|rustc|javac|go)(?:\.\w+)?: .*\berror\b"
     r"|undefined reference to|error: aborting due to",

@@ -56,12 +56,12 @@ _LOCAL_PART = re.compile(r"(?<![\w.+-])[A-Za-z0-9][\w.+-]{0,63}\Z")
 _DOMAIN = re.compile(r"(?:[A-Za-z0-9-]{1,63}\.){1,5}[A-Za-z]{2,24}(?![\w@-])")
 _HOME_ANCHORS = ("/home/", "/Users/", "\\Users\\")
 _HOME = re.compile(r"\\?([A-Za-z][\w.-]{1,31})(?=[/\\\s'\":,;)\]}]|\Z)")
-_NUMBERS = re.compile(r"[+(\d][\d .()+-]{6,40}\d")
+_NUMBERS = re.compile(r"[+(\d][\d .()+-]{5,40}\d")
 _IPV4 = re.compile(r"(?<![\w.=-])(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\w-]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){2,7}(?:[0-9a-fA-F]{1,4}|:)(?::?[0-9a-fA-F]{1,4}){0,6}(?![\w:])")
 _COLONS = re.compile(r":[0-9a-fA-F]{0,4}:")
 _PHONE = re.compile(
-    r"(?<![\w.+/-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]\d{2,4}){1,4}|\+\d{9,14}"
+    r"(?<![\w.+/-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]\d{2,8}){1,4}|\+\d{9,14}"
     r"|\(\d{3}\) ?\d{3}-\d{4}|(?:1-)?[2-9]\d{2}-[2-9]\d{2}-\d{4})(?![\w-]|\.\d)"
 )
 # Visa, Mastercard, American Express, Discover, by issuer prefix, in one run or in groups.
@@ -201,7 +201,9 @@ def _real_number(kind: str, matched: re.Match[str]) -> bool:
     if kind == "IP":
         before = matched.string[max(0, matched.start() - 12) : matched.start()]
         return _public(matched[0]) and not _VERSION_BEFORE.search(before)
-    return kind != "CARD" or _luhn(matched[0])
+    if kind == "PHONE":
+        return 8 <= sum(character.isdigit() for character in matched[0]) <= 15  # E.164 allows 15
+    return _luhn(matched[0])
 
 
 def _addresses_v6(text: str) -> Iterator[Span]:
@@ -237,10 +239,10 @@ def _random_looking(value: str) -> bool:
 
 
 def _luhn(value: str) -> bool:
-    """The check digit of ISO/IEC 7812, for numbers that are not one digit over and over."""
+    """The check digit of ISO/IEC 7812, for numbers of more than one digit."""
     digits = [int(character) for character in value if character.isdigit()]
     total = sum(d if index % 2 == 0 else (2 * d - 9 if d > 4 else 2 * d) for index, d in enumerate(reversed(digits)))
-    return len(set(digits)) >= 3 and total % 10 == 0
+    return len(set(digits)) >= 2 and total % 10 == 0
 
 
 def _iban(value: str) -> bool:

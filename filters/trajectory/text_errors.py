@@ -41,6 +41,7 @@ _MESSAGE_STARTS = 100  # a first line that talks of errors further in is prose
 _LABEL = re.compile(r"\W*(?:observation|(?:standard |execution |command )?(?:output|result)|stdout|stderr)s?\W*", re.I)
 _SUCCESS = re.compile(r"\bsuccess(?:fully)?\b|\bsucceeded\b|\bno errors?\b|\b0 errors?\b", re.I)
 _JSON_ERROR = re.compile(r"""\{\s*"(?:error|errors|exception)"\s*:\s*(?:"[^"]|\{\s*"|\[\s*[^\]\s]|true)""")
+_FILE_LINE = re.compile(r"[^\s:]+:\d+[:-]")
 _WARNING = re.compile(r"(?:warn(?:ing)?|note|info|notice|debug|hint)\b", re.I)
 
 
@@ -111,6 +112,10 @@ def _diagnostic(line: str, run: ShellLine, *, first: bool) -> tuple[bool, str | 
         return True, "text_usage"
     matched = _PROGRAM_LINE.match(line)
     program = matched["program"].rsplit("/", 1)[-1] if matched else ""
+    if phrases.COMPILER.match(line) and not run.hidden:
+        return True, "text_compiler"
+    if program not in _SHELLS and _FILE_LINE.match(line):
+        return True, None  # file:line: text, as grep -n prints it
     message = matched["message"] if matched else line
     if program and program in run.hidden and program not in _SHELLS:
         return True, None
@@ -120,8 +125,6 @@ def _diagnostic(line: str, run: ShellLine, *, first: bool) -> tuple[bool, str | 
         return True, None if hidden or _WARNING.match(message) else "text_shell"
     if (first or program) and phrases.SYNTAX.search(line):
         return True, "text_shell"
-    if phrases.COMPILER.match(line) and not run.hidden:
-        return True, "text_compiler"
     if not program:
         return False, None
     ran = program in run.counted
