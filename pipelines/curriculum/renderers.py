@@ -1,20 +1,60 @@
-"""Which renderer a tokenizer folder asks for."""
+"""Which renderer a tokenizer folder asks for: ours for our template, the careful one for any other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from pathlib import Path
 
 from pipelines.curriculum.render import Rendered, render_batch
+from pipelines.curriculum.template import CHAT_TEMPLATE
+from pipelines.synthesis.chat import CONTROL_TOKENS
 from pipelines.synthesis.tokens import TextTokenizer
 from schemas.errors import InputError
 from schemas.trajectory import Trajectory
 
-__all__ = ["Renderer", "open_renderer"]
+__all__ = ["Renderer", "chat_template_of", "open_renderer"]
 
-Renderer = Callable[[Sequence[Trajectory]], list["Rendered | InputError"]]
+# Each trajectory as one rendering, or several when it is split at user turns, or the error that it gave.
+Renderer = Callable[[Sequence[Trajectory]], "list[list[Rendered] | InputError]"]
 
 
-def open_renderer(tokenizer: TextTokenizer) -> Renderer:
-    """The renderer of the folder's chat template."""
-    return partial(render_batch, tokenizer)
+def open_renderer(tokenizer: TextTokenizer, *, history: str = "refuse") -> Renderer:
+    """The renderer of the folder's chat template.
+
+    `history` says what happens where a template rewrites earlier turns: refuse or split. A folder without a template is
+    rendered in our format if it has our control tokens. Raises InputError when it has neither.
+    """
+    source = chat_template_of(tokenizer.folder, tokenizer.config.get("chat_template"))
+    if source is None and set(CONTROL_TOKENS[1:]) <= set(tokenizer.controls):
+        source = CHAT_TEMPLATE
+    if source is None:
+        raise InputError(
+            "the tokenizer has no chat template, and lacks the tokens of ours",
+            path=str(tokenizer.folder / "chat_template.jinja"),
+            todo="Put a chat_template.jinja in the folder, or train a tokenizer with the run",
+        )
+    if source.strip() != CHAT_TEMPLATE:
+        from pipelines.curriculum.foreign import ForeignRenderer
+
+        return ForeignRenderer(tokenizer, source, history=history)
+
+    def native(trajectories: Sequence[Trajectory]) -> list[list[Rendered] | InputError]:
+        found = render_batch(tokenizer, trajectories)
+        return [one if isinstance(one, InputError) else [one] for one in found]
+
+    return native
+
+
+def chat_template_of(folder: Path, configured: object) -> str | None:
+    """chat_template.jinja, else the template of tokenizer_config.json (of several, tool_use or default)."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    if isinstance(configured, str):
+        return configured
+    if isinstance(configured, list):
+        named = {t.get("name"): t.get("template") for t in configured if isinstance(t, dict)}
+        for name in ("tool_use", "default"):
+            if isinstance(named.get(name), str):
+                return str(named[name])
+    return None

@@ -24,7 +24,7 @@ from pipelines.curriculum.pieces import PretrainPlan, plan_pretrain, spread_copi
 from pipelines.curriculum.stages import Records, StagePlan, plan_stages
 from pipelines.curriculum.token_files import TokenizeTask, tokenize_documents, tokenize_trajectories
 from pipelines.synthesis.tokens import load_tokenizer
-from schemas.errors import CheckError
+from schemas.errors import CheckError, InputError
 from schemas.files import atomic_path
 from schemas.shard import ShardFile, ShardIndex, StageIndex, write_index
 
@@ -41,6 +41,8 @@ AUDIT_SCHEMA = pa.schema(
         ("problem", pa.string()),
     ]
 )
+MOST_UNRENDERED = 0.01  # of the trajectories
+MOST_UNRENDERED_COUNT = 10  # few records may all be odd
 Ints = npt.NDArray[np.int64]
 
 
@@ -93,7 +95,8 @@ def _tokenize(context: RunContext, work: Path) -> None:
             documents.append(TokenizeTask(part, str(path), str(mixture), tokenizer, str(work), fail))
         context.engine.map(tokenize_documents, documents, label="tokenize documents", progress=context.progress)
     paths = sorted((run / "trajectories" / "kept").glob("part-*.parquet"))
-    tasks = [TokenizeTask(part, str(path), "", tokenizer, str(work), fail) for part, path in enumerate(paths)]
+    history = context.recipe.curriculum.history
+    tasks = [TokenizeTask(part, str(path), "", tokenizer, str(work), fail, history) for part, path in enumerate(paths)]
     context.engine.map(tokenize_trajectories, tasks, label="tokenize trajectories", progress=context.progress)
 
 
@@ -221,6 +224,7 @@ def _sft(writer: _Writer, listing: _Listing, audit: list[dict[str, Any]], counts
     problems: list[str | None] = listing.columns.get("problem", [])
     tokens: list[int] = listing.columns.get("tokens", [])
     trained: list[int] = listing.columns.get("trained", [])
+    _stop_if_most_fail(problems)
     order = sorted((i for i in range(len(ids)) if problems[i] is None), key=lambda i: (ids[i], i))
     records = Records(
         ids=[ids[i] for i in order],
@@ -255,6 +259,18 @@ def _sft(writer: _Writer, listing: _Listing, audit: list[dict[str, Any]], counts
         "trained_tokens_in_shards": sum(stage.trained_tokens for stage in stages),
     }
     return stages
+
+
+def _stop_if_most_fail(problems: Sequence[str | None]) -> None:
+    """A template that refuses a large share is a wrong template, not a few odd records: stop instead of going on."""
+    failed = [problem for problem in problems if problem is not None]
+    if len(failed) > max(MOST_UNRENDERED_COUNT, MOST_UNRENDERED * len(problems)):
+        raise InputError(
+            f"{len(failed)} of {len(problems)} trajectories ({len(failed) / len(problems):.1%}) cannot be rendered, "
+            f"the first because: {failed[0]}",
+            path="trajectories/kept",
+            todo="Change the tokenizer's chat template, or set curriculum.history to split",
+        )
 
 
 def _sft_batches(

@@ -3,7 +3,8 @@
     documents-k.bin   ids of the used documents of corpus/kept/part-k, each followed by end-of-text
     documents-k.arrow one row a used document: id, tokens (without end-of-text), epochs
     trajectories-k.bin, trajectories-k.mask   ids and the loss mask (one byte a token) of the rendered trajectories
-    trajectories-k.arrow  one row a trajectory: id, kind, difficulty, tokens, trained, runs, problem (why it has none)
+    trajectories-k.arrow  one row a trajectory (ID, or ID#0, ID#1, … where a template makes it be split at user turns):
+        id, kind, difficulty, tokens, trained, runs, problem (why it has no tokens)
 
 Ids are uint16 or uint32 as in the shards. A task's memory is one batch of text and its tokens.
 """
@@ -69,6 +70,7 @@ class TokenizeTask:
     tokenizer: str
     work: str
     fail: bool
+    history: str = "refuse"
 
     def path(self, suffix: str) -> Path:
         """`work/NAME-part.suffix`, NAME being documents or trajectories."""
@@ -127,29 +129,35 @@ def tokenize_trajectories(task: TokenizeTask) -> dict[str, Any]:
         open(mask_path, "wb") as mask_out,
     ):
         for trajectory, rendered in _rendered(task, tokenizer):
-            if isinstance(rendered, InputError) and task.fail:
-                raise InputError(f"{rendered} (trajectory {trajectory.id})", path=task.source)
-            found = rendered if isinstance(rendered, Rendered) else Rendered.empty()
-            difficulty = trajectory.task.difficulty
-            rows.append(
-                {
-                    "id": trajectory.id,
-                    "kind": kind_of(trajectory),
-                    "difficulty": float("nan") if difficulty is None else difficulty,
-                    "tokens": len(found.ids),
-                    "trained": found.trained,
-                    "runs": [{"tokens": count, "reason": reason} for count, reason in found.runs],
-                    "problem": str(rendered) if isinstance(rendered, InputError) else None,
-                }
-            )
-            _write(tokens_out, found.ids.astype(dtype))
-            _write(mask_out, found.mask.astype(np.uint8))
+            if isinstance(rendered, InputError):
+                if task.fail:
+                    raise InputError(f"{rendered} (trajectory {trajectory.id})", path=task.source)
+                rows.append(_trajectory_row(trajectory, trajectory.id, Rendered.empty(), str(rendered)))
+                continue
+            for number, part in enumerate(rendered):
+                name = trajectory.id if len(rendered) == 1 else f"{trajectory.id}#{number}"
+                rows.append(_trajectory_row(trajectory, name, part, None))
+                _write(tokens_out, part.ids.astype(dtype))
+                _write(mask_out, part.mask.astype(np.uint8))
     _write_arrow(task.path("arrow"), rows, TRAJECTORIES_SCHEMA)
     return {"trajectories": len(rows), "tokens": sum(row["tokens"] for row in rows)}
 
 
-def _rendered(task: TokenizeTask, tokenizer: TextTokenizer) -> Iterator[tuple[Trajectory, Rendered | InputError]]:
-    render = open_renderer(tokenizer)
+def _trajectory_row(trajectory: Trajectory, name: str, found: Rendered, problem: str | None) -> dict[str, Any]:
+    difficulty = trajectory.task.difficulty
+    return {
+        "id": name,
+        "kind": kind_of(trajectory),
+        "difficulty": float("nan") if difficulty is None else difficulty,
+        "tokens": len(found.ids),
+        "trained": found.trained,
+        "runs": [{"tokens": count, "reason": reason} for count, reason in found.runs],
+        "problem": problem,
+    }
+
+
+def _rendered(task: TokenizeTask, tokenizer: TextTokenizer) -> Iterator[tuple[Trajectory, list[Rendered] | InputError]]:
+    render = open_renderer(tokenizer, history=task.history)
     for batch in pq.ParquetFile(task.source).iter_batches(batch_size=TRAJECTORY_BATCH):
         trajectories = [Trajectory.from_row(raw) for raw in batch.to_pylist()]
         yield from zip(trajectories, render(trajectories), strict=True)

@@ -69,12 +69,15 @@ class CurriculumConfig(Strict):
     """Pretraining rows, then SFT stages of rising context. `rows_per_file` is the size of a shard file.
 
     `cost_window` > 1 puts rows of like cost (sum of squared segment lengths) side by side, so many at a time.
+    `history` says what happens where the tokenizer's own chat template rewrites earlier turns: refuse that trajectory,
+    or split it at its user turns.
     """
 
     pretrain: list[PretrainStage] = []
     sft: list[SftStage] = []
     rows_per_file: int = Field(default=256, ge=1)
     cost_window: int = Field(default=1, ge=1)
+    history: Literal["refuse", "split"] = "refuse"
 
     @model_validator(mode="after")
     def _contexts_rise(self) -> CurriculumConfig:
