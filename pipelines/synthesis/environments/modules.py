@@ -135,8 +135,9 @@ def _statements(source: str) -> list[_Statement]:
         while comments > gap and lines[comments - 2].startswith("#"):
             comments -= 1
         last = node.end_lineno or node.lineno
-        binds, needs = _names("\n".join(lines[first - 1 : last]))
-        statements.append(_Statement(node, gap, comments, first, last, binds, needs, _is_allowed(node)))
+        segment = "\n".join(lines[first - 1 : last])
+        binds, needs = _names(segment)
+        statements.append(_Statement(node, gap, comments, first, last, binds, needs, _is_allowed(node, segment)))
     return statements
 
 
@@ -156,13 +157,13 @@ def _names(segment: str) -> tuple[set[str], set[str]]:
     return binds, needs
 
 
-def _is_allowed(node: ast.stmt) -> bool:
+def _is_allowed(node: ast.stmt, segment: str) -> bool:
     """Whether a statement may stay for what it is: no import from elsewhere at module level, no code that only acts."""
     if isinstance(node, ast.Delete | ast.With | ast.While | ast.AsyncFunctionDef):
         return False
     if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
         return False
-    for child in ast.walk(node):
+    for child in ast.walk(node) if "import" in segment else ():
         if isinstance(child, ast.Import) and any(alias.name not in IMPORTABLE for alias in child.names):
             return False
         if isinstance(child, ast.ImportFrom):

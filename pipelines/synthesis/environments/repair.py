@@ -97,7 +97,9 @@ class RepairEnvironment(Environment):
     family = "repair"
     tools = TOOLS
 
-    def __init__(self, pool_path: str | Path | None = None, split: str = "train", sandbox: Sandbox | None = None) -> None:
+    def __init__(
+        self, pool_path: str | Path | None = None, split: str = "train", sandbox: Sandbox | None = None
+    ) -> None:
         if pool_path is None:
             raise UsageError("the family repair needs pool_path: the file trajectories/pool.jsonl of a run")
         if split not in ("train", "heldout", "all"):
@@ -122,7 +124,9 @@ class RepairEnvironment(Environment):
         package = generator.choice(PACKAGES)
         files = self._maker.files(difficulty, generator, package)
         if not files:
-            raise UsageError(f"no task of difficulty {difficulty:g}: the repair pool has {len(self._drawn)} modules to use")
+            raise UsageError(
+                f"no task of difficulty {difficulty:g}: the repair pool has {len(self._drawn)} modules to use"
+            )
         faults, count = sum(len(spec.faults) for spec in files), len(files)
         instruction = generator.choice(INSTRUCTIONS).format(
             package=package,
@@ -163,7 +167,9 @@ class RepairEnvironment(Environment):
     def module_of(self, spec: FileSpec) -> PoolModule:
         """The pool's module behind a file of a task."""
         if spec.module not in self._by_id:
-            raise UsageError(f"module {spec.module} of the task is not in this pool. Use the pool that the task was made from")
+            raise UsageError(
+                f"module {spec.module} of the task is not in this pool. Use the pool that the task was made from"
+            )
         return self._by_id[spec.module]
 
     def source_of(self, spec: FileSpec) -> str:
@@ -195,7 +201,9 @@ class RepairEnvironment(Environment):
         if last_line is not None and last_line < first_line:
             return ToolResult(f"Error: last_line {last_line} is before first_line {first_line}", True, "bad_arguments")
         if first_line > max(1, len(lines)):
-            return ToolResult(f"Error: {path} has {len(lines)} lines, first_line is {first_line}", True, "bad_arguments")
+            return ToolResult(
+                f"Error: {path} has {len(lines)} lines, first_line is {first_line}", True, "bad_arguments"
+            )
         wanted = lines[first_line - 1 : min(last_line or len(lines), first_line - 1 + READ_LINES)]
         shown: list[str] = []
         size = 0

@@ -67,9 +67,10 @@ def run_tests(payload: dict[str, Any]) -> dict[str, Any]:
             message = str(error).replace(os.getcwd(), "/workspace").split("\n")[0]
             broken.append((path, f"    cannot be imported\n    {type(error).__name__}: {message[:300]}"))
             continue
-        suite = unittest.defaultTestLoader.loadTestsFromModule(module)
-        for test in flatten(suite):
-            run_one(test, result)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for test in flatten(unittest.defaultTestLoader.loadTestsFromModule(module)):
+                run_one(test, result)
     failed = broken + result.failed
     lines = [f"FAILED {label}\n{detail}" for label, detail in failed[: payload["details"]]]
     rest = [label for label, _ in failed[payload["details"] :]]
@@ -90,9 +91,8 @@ def flatten(suite: Any) -> list[Any]:
 def run_one(test: Any, result: QuietResult) -> None:
     """Run a test case; one that loops for ever or leaves the interpreter is a failure."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            probing.timed(lambda: test.run(result))
+        test._type_equality_funcs = {}  # "first != second" instead of a long difference of the two
+        probing.timed(lambda: test.run(result))
     except BaseException as error:
         message = "stopped after one CPU second" if isinstance(error, probing.OutOfBudget) else type(error).__name__
         result.failed.append((result.label(test), f"    {test._testMethodName}\n    {message}"))

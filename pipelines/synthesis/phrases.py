@@ -1,0 +1,95 @@
+"""What scripted teachers think aloud: short sentences about what they saw, varied by seed."""
+
+from __future__ import annotations
+
+import random
+
+__all__ = ["again", "fault", "pick", "quoted", "recovery"]
+
+
+def pick(generator: random.Random, *options: str, **values: object) -> str:
+    """One of the sentences, filled in."""
+    return generator.choice(options).format(**values)
+
+
+def quoted(text: str, limit: int = 90) -> str:
+    """A piece of code or output for a sentence: one line, bounded."""
+    line = " ".join(text.split())
+    return f"`{line if len(line) <= limit else line[: limit - 1] + '…'}`"
+
+
+def again(generator: random.Random) -> str:
+    """Before the same failing call once more."""
+    return pick(
+        generator,
+        "Perhaps that was a hiccup. I try the same call once more.",
+        "I will just repeat it.",
+        "Same call again, to be sure.",
+    )
+
+
+def recovery(generator: random.Random, kind: str, observation: str, tool: str) -> str:
+    """After a failed call: what the observation says and what is done about it."""
+    said = quoted(observation.removeprefix("Error: ").split("\n")[0], 110)
+    lines = {
+        "malformed_arguments": (
+            "The arguments were not valid JSON: {said}. I write the object again, carefully.",
+            "My call could not be parsed ({said}). Once more with proper quoting.",
+        ),
+        "unknown_tool": (
+            "That tool does not exist here: {said}. The right one is {tool}.",
+            "{said}: so I use {tool}.",
+        ),
+        "wrong_argument": (
+            "I used a wrong argument name: {said}. Corrected call.",
+            "The schema of {tool} says otherwise ({said}). I fix the argument.",
+        ),
+        "wrong_path": (
+            "Wrong path: {said}. The listing shows where the file is.",
+            "{said}. I mistook the path; the right one follows.",
+        ),
+        "bad_range": (
+            "I asked for lines that are not there: {said}.",
+            "{said}. So I start where the file really goes on.",
+        ),
+        "failed_edit": (
+            "The edit did not apply: {said}. I copy the lines exactly as they are in the file.",
+            "{said}. My old text was not what the file holds; I take it from what I read.",
+        ),
+        "bad_code": (
+            "My snippet was wrong, not the module: {said}. I correct the snippet.",
+            "The program stopped with an error of mine. With the import it should run.",
+        ),
+    }
+    options = lines.get(kind, ("That failed: {said}. I correct the call.", "{said}. Another try, corrected."))
+    return pick(generator, *options, said=said, tool=tool)
+
+
+_FAULTS = {
+    "comparison": (
+        "{old} compares the wrong way round or at the wrong bound; it should read {new}.",
+        "The comparison in {old} is off: the expected results need {new}.",
+    ),
+    "arithmetic": ("{old} uses the wrong operator; {new} gives the expected values.", "The operator in {old} must be the one of {new}."),
+    "off_by_one": ("{old} is off by one; with {new} the counts agree with the tests.", "A bound is one off: {old} should be {new}."),
+    "boolean_operator": ("{old} joins its conditions wrongly; {new} is what the tests describe.", "`and` and `or` are mixed up in {old}: {new}."),
+    "swapped_arguments": ("The arguments in {old} are in the wrong order: {new}.", "{old} passes its arguments swapped; {new} is right."),
+    "negated_condition": ("The condition in {old} is inverted; it has to be {new}.", "{old} takes the wrong branch: {new}."),
+    "dropped_branch": ("A branch lost its body: where {old} stands, {new} belongs.", "{old} does nothing where it should do {new}."),
+    "dropped_statement": ("A statement is missing: {old} should be {new}.", "Instead of {old} there has to be {new}, or the result is never updated."),
+    "wrong_constant": ("A constant is wrong in {old}: {new}.", "{old} has a wrong literal; the tests need {new}."),
+    "wrong_return": ("It returns the wrong thing: {old} instead of {new}.", "{old} gives back something else than the tests want; {new} is right."),
+    "wrong_method": ("The wrong function is called in {old}; {new} does what is meant.", "{old} should call what {new} calls."),
+    "slice_bound": ("The slice in {old} has a wrong bound: {new}.", "{old} cuts at the wrong place; {new} keeps the right part."),
+    "dropped_sign": ("A sign or a `not` got lost in {old}: {new}.", "{old} misses its operator; it should be {new}."),
+    "loop_exit": ("The loop leaves or goes on at the wrong place: {old} must be {new}.", "{old} is the wrong way to go on here; {new}."),
+    "wrong_exception": ("The wrong exception is raised in {old}: {new}.", "{old} raises what nobody expects; {new}."),
+    "wrong_default": ("A default value is wrong: {old} should be {new}.", "The default in {old} does not fit the tests; {new} does."),
+    "wrong_variable": ("A wrong variable is used in {old}: {new}.", "{old} mixes up two parameters; {new} is meant."),
+}  # fmt: skip
+
+
+def fault(generator: random.Random, kind: str, old: str, new: str) -> str:
+    """What is wrong with a line and what it should be."""
+    options = _FAULTS.get(kind, ("{old} is wrong; it should be {new}.",))
+    return pick(generator, *options, old=quoted(old), new=quoted(new))
