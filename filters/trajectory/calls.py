@@ -36,6 +36,7 @@ _COMMAND_KEYS = ("command", "cmd", "code", "script", "action", "query", "sql", "
 _PATH_KEYS = ("path", "file_path", "filepath", "file", "filename", "file_name", "notebook_path", "target_file", "uri")
 _OLD_KEYS = ("old_str", "old_string", "old", "oldText", "search", "old_text", "find")
 _NEW_KEYS = ("new_str", "new_string", "new", "newText", "replace", "new_text", "replacement", "content", "file_text")
+_VERBATIM_KEYS = frozenset({*_OLD_KEYS, *_NEW_KEYS, "code", "script", "text", "insert_text", "patch", "diff"})
 _PATH_TOKEN = re.compile(r"[\w.~-]*/[\w./~+-]*\w|\b[\w-]+\.[A-Za-z]\w{0,7}\b")
 
 _LOOKING = word_set(
@@ -114,13 +115,14 @@ def decode_arguments(text: str) -> Decoded:
 
 
 def _collapse(value: Any) -> Any:
-    """Strings with runs of blanks made one space and trimmed, at any depth."""
+    """Strings with runs of blanks made one space and trimmed, at any depth; text to find, to put in or to run as a
+    program stays, for there blanks matter."""
     if isinstance(value, str):
         return _SPACE.sub(" ", value).strip()
     if isinstance(value, list):
         return [_collapse(item) for item in value]
     if isinstance(value, dict):
-        return {key: _collapse(item) for key, item in value.items()}
+        return {key: item if key in _VERBATIM_KEYS else _collapse(item) for key, item in value.items()}
     return value
 
 

@@ -71,8 +71,8 @@ __all__ = [
     "view_of",
 ]
 
-MISTAKE_RULES = frozenset({"R2", "R3", "R4", "R5", "R13"})
-"""Rules whose findings are mistakes of a turn: what R9 recovers from and R10 counts."""
+MISTAKE_RULES = frozenset({"R2", "R3", "R4", "R5", "R13", "R19"})
+"""Rules whose findings are mistakes of a turn: what stats count. R9 recovers from all but the last, an ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _without_foreign(mistakes: list[Finding], trajectory: Trajectory) -> list[Fi
 
 
 def error_turns(trajectory: Trajectory) -> dict[int, list[Finding]]:
-    """Assistant turns with a mistake (R2, R3, R4, R5, R13), by message index: what masks and rewards count."""
+    """Assistant turns with a mistake (R2, R3, R4, R5, R13, R19), by message index: what masks and rewards count."""
     turns: dict[int, list[Finding]] = {}
     for finding in detect(trajectory).findings:
         if finding.rule in MISTAKE_RULES and finding.message is not None:

@@ -90,38 +90,40 @@ def _exit_status(view: View) -> str:
 
 
 def lazy_success(view: View, judged: list[Judgement]) -> list[Finding]:
-    """R19: a final claim of success that the run does not bear out.
+    """R19: a final answer that the run does not bear out. Nothing is said of runs whose outcome is success.
 
-    claim_refuted: the outcome is known to be a failure. no_work: an edit tool exists or the run is of edits, yet
-    nothing that succeeded could have changed anything. limit_submit: submitted because a limit was reached.
-    Nothing is said of runs whose outcome is success.
+    limit_submit: submitted because a limit was reached. claim_refuted, ended_unsolved: the outcome is known to be a
+    failure, and the model ended the run by itself, with or without a claim of success: ending it there was the mistake
+    (with the work not done, any ending but a limit's is premature). no_work: the outcome is unknown, an editing tool is
+    defined, success is claimed, and nothing that worked can have changed anything.
     """
     trajectory = view.trajectory
-    if not view.turns or trajectory.outcome.success is True:
+    if not view.turns or not view.steps or trajectory.outcome.success is True:
         return []
     last = view.turns[-1]
     final = trajectory.messages[last]
-    if final.author:
+    ends = any(is_terminal(call) for call in final.tool_calls)
+    if final.author or (final.tool_calls and not ends):
         return []
     status = _exit_status(view)
     if status.startswith("submitted (") or status == "submitted_by_limit":
         return [Finding("R19", last, None, "limit_submit", status[:120])]
-    ends = any(is_terminal(call) for call in final.tool_calls)
-    if (final.tool_calls and not ends) or not (ends or _CLAIM.search(final.content[:4000])):
-        return []
-    if not view.steps:
-        return []
-    if trajectory.outcome.success is False and _CLAIM.search(final.content[:4000]):
-        return [Finding("R19", last, None, "claim_refuted", final.content[:120])]
+    claims = _CLAIM.search(final.content[:4000]) is not None
+    if trajectory.outcome.success is False and (ends or final.content.strip()):
+        signal = "claim_refuted" if claims else "ended_unsolved"
+        return [Finding("R19", last, None, signal, final.content[:120])]
     could_edit = any(is_edit(ToolCall("", name, "{}")) for name in tool_schemas(trajectory.tools))
-    changed = any(
-        judgement.kind != "error" and (call := step.action) is not None and not is_read_only(call)
-        for step, judgement in zip(view.steps, judged, strict=True)
-        if step.message != last
-    )
-    if could_edit and not changed and _CLAIM.search(final.content[:4000]):
+    if claims and could_edit and not _changed_anything(view, judged, before=last):
         return [Finding("R19", last, None, "no_work", final.content[:120])]
     return []
+
+
+def _changed_anything(view: View, judged: list[Judgement], before: int) -> bool:
+    return any(
+        judgement.kind != "error" and step.action is not None and not is_read_only(step.action)
+        for step, judgement in zip(view.steps, judged, strict=True)
+        if step.message < before
+    )
 
 
 def outcome_mismatches(view: View, judged: list[Judgement]) -> list[Finding]:

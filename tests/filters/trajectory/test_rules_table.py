@@ -44,8 +44,8 @@ CASES = [
     Case(
         "R1 keeps a failed run and flags it",
         lambda m: m.build(m.bash("ls"), m.fine("a"), m.say("There is a."), success=False),
-        [TRAINED, TRAINED],
-        flags=("failed",),
+        [TRAINED, ["R19:ended_unsolved"]],
+        flags=("R19:ended_unsolved", "failed"),
     ),
     Case(
         "R2 masks the failed call by its exit code and trains what follows",
@@ -240,10 +240,16 @@ CASES = [
         flags=("recovery",),
     ),
     Case(
+        "R9 finds the recovery of an unknown tool by equal arguments",
+        lambda m: m.build(m.call("ls"), m.failed("no", "unknown_tool"), m.call("list_files"), m.fine("a"), m.say("a")),
+        [["R4:unknown_tool"], TRAINED, TRAINED],
+        flags=("recovery",),
+    ),
+    Case(
         "R10 masks all after a mistake that a failed run never mends",
         lambda m: m.build(m.bash("ls"), m.fine(), m.call("fly", {}), m.failed(), m.say("I give up"), success=False),
-        [TRAINED, ["R2:exit_code"], ["R10:unrecovered"]],
-        flags=("failed",),
+        [TRAINED, ["R2:exit_code"], ["R19:ended_unsolved", "R10:unrecovered"]],
+        flags=("R19:ended_unsolved", "failed"),
     ),
     Case(
         "R11 masks words that are not the model's",
