@@ -179,8 +179,12 @@ def tools_text(tools: Any, notes: Notes) -> str:
 
 
 def _tool(tool: Mapping[str, Any]) -> Any:
-    if isinstance(tool.get("function"), dict):
-        return tool if "type" in tool else {"type": "function", **tool}
+    function = tool.get("function")
+    if isinstance(function, dict):
+        shaped = tool if "type" in tool else {"type": "function", **tool}
+        if isinstance(function.get("parameters"), str):
+            return {**shaped, "function": {**function, "parameters": _parameters(function["parameters"])}}
+        return shaped
     if "name" not in tool:
         return tool
     body = {key: value for key, value in tool.items() if key not in ("type", "input_schema", "inputSchema")}
@@ -188,6 +192,14 @@ def _tool(tool: Mapping[str, Any]) -> Any:
     if schema is not None:
         body["parameters"] = schema
     return {"type": "function", "function": body}
+
+
+def _parameters(text: str) -> Any:
+    """Parameters written as JSON text (axolotl's way around Arrow's merged columns); other text stays text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def split_think(content: str, notes: Notes) -> tuple[str | None, str]:

@@ -15,12 +15,17 @@ from schemas.trajectory import Message, ToolCall, Trajectory
 __all__ = ["Anthropic", "assistant_message", "has_blocks", "user_messages"]
 
 _BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking"}
+_FOREIGN = {"tool_calls", "tool_call_id", "trainable"}
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d+)")
 
 
 def has_blocks(value: Any) -> bool:
-    """A list of messages of which one holds a block that only Anthropic writes."""
-    return isinstance(value, list) and any(
+    """A list of messages of which one holds a block that only Anthropic writes, and none a key of another format."""
+    if not isinstance(value, list) or any(
+        isinstance(item, dict) and not item.keys().isdisjoint(_FOREIGN) for item in value[:12]
+    ):
+        return False
+    return any(
         isinstance(block, dict) and block.get("type") in _BLOCKS
         for item in value[:12]
         if isinstance(item, dict) and isinstance(item.get("content"), list)

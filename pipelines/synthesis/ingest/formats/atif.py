@@ -118,6 +118,8 @@ def _agent(message: Message, step: Mapping[str, Any], notes: Notes, field: str) 
         message.train, message.weight = source_mask(extra)
         reason = extra.get("stop_reason") or extra.get("finish_reason")
         message.stop = reason if isinstance(reason, str) else None
+        if isinstance(extra.get("author"), str):
+            message.author = extra["author"]
 
 
 def _result(result: Mapping[str, Any], step: Message, many: int, notes: Notes, field: str) -> Message:
@@ -129,10 +131,10 @@ def _result(result: Mapping[str, Any], step: Message, many: int, notes: Notes, f
     if not identity and len(step.tool_calls) == 1 and many == 1:
         identity = step.tool_calls[0].id
         notes.add("results without a call id bound to the only call of their step")
-    extra = result.get("extra")
-    flag = extra.get("is_error") if isinstance(extra, dict) else None
+    extra = mapping(result.get("extra"))
+    flag, named = extra.get("is_error"), extra.get("signal")
     error = flag if isinstance(flag, bool) else None
-    signal = "is_error" if error else None
+    signal = named if isinstance(named, str) else "is_error" if error else None
     if not step.tool_calls:
         return Message(role="user", content=text, name="observation", error=error, signal=signal)
     return Message(

@@ -69,11 +69,12 @@ def chat_message(raw: Any, notes: Notes, field: str) -> Message:
     if not isinstance(raw, dict):
         raise RecordError(field, "a message must be an object", raw)
     role = canonical_role(raw.get("role"), f"{field}.role")
-    message = Message(role=role, content=content_text(raw.get("content"), notes, f"{field}.content"))
+    content, thought = _without_thinking(raw.get("content"))
+    message = Message(role=role, content=content_text(content, notes, f"{field}.content"))
     name = raw.get("name")
     message.name = name if isinstance(name, str) and name else None
     if role == "assistant":
-        _assistant(message, raw, notes, field)
+        _assistant(message, raw, notes, field, thought)
     elif role == "tool" or raw.get("tool_call_id"):
         if role != "tool":
             notes.add(f"results labelled role '{role}', read as tool")
@@ -84,7 +85,18 @@ def chat_message(raw: Any, notes: Notes, field: str) -> Message:
     return message
 
 
-def _assistant(message: Message, raw: Mapping[str, Any], notes: Notes, field: str) -> None:
+def _without_thinking(content: Any) -> tuple[Any, str | None]:
+    """(content, reasoning): thinking parts (tinker, Anthropic by way of proxies) apart from the others."""
+    if not isinstance(content, list):
+        return content, None
+    thoughts = [part for part in content if isinstance(part, dict) and part.get("type") == "thinking"]
+    if not thoughts:
+        return content, None
+    rest = [part for part in content if part not in thoughts]
+    return rest, "\n\n".join(str(part.get("thinking") or "") for part in thoughts)
+
+
+def _assistant(message: Message, raw: Mapping[str, Any], notes: Notes, field: str, thought: str | None) -> None:
     calls = raw.get("tool_calls") or []
     if not isinstance(calls, list):
         raise RecordError(f"{field}.tool_calls", "calls must be a list or null", calls)
@@ -94,7 +106,13 @@ def _assistant(message: Message, raw: Mapping[str, Any], notes: Notes, field: st
     legacy = raw.get("function_call")
     if isinstance(legacy, dict) and not message.tool_calls:
         message.tool_calls = [ToolCall("", str(legacy.get("name", "")), arguments_text(legacy.get("arguments"), notes))]
-    reasoning = raw.get("reasoning_content") or raw.get("reasoning") or raw.get("thinking")
+    for index, broken in enumerate(raw.get("unparsed_tool_calls") or []):
+        text = broken.get("raw_text") if isinstance(broken, dict) else None
+        if not isinstance(text, str):
+            raise RecordError(f"{field}.unparsed_tool_calls[{index}].raw_text", "must be a string", broken)
+        notes.add("calls that the source could not parse, kept raw")
+        message.tool_calls.append(ToolCall("", "", text))
+    reasoning = raw.get("reasoning_content") or raw.get("reasoning") or raw.get("thinking") or thought
     if isinstance(reasoning, str) and reasoning:
         message.reasoning = reasoning
     else:
