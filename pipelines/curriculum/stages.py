@@ -10,9 +10,10 @@ Rules, in the order in which they win:
 2. Rows are whole: at least 95 % full, except one row of a stage whose supply does not reach further.
 3. Every stage that can have a first row gets one before any stage gets its second, and a stage's first row starts
    with a record that no earlier stage can hold, if there is one.
-4. Where a kind is scarce, the stages that want it get the same part of what they want.
-5. Short before long: records are taken by difficulty, then length; in the last stage the other way round. Records
-   that earlier stages cannot hold come first in theirs.
+4. Where a kind is scarce, the stages that want it get the same part of what they want. A kind of which a stage could
+   hold no record at all is left out of its shares, and the others are scaled up.
+5. Short before long: records are taken by difficulty, then length; in the last stage, and for the first row of every
+   later stage, the other way round. Records that earlier stages cannot hold come first in theirs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from schemas.trajectory import Trajectory
 __all__ = ["KINDS", "Plan", "Records", "StagePlan", "fair_shares", "kind_of", "plan_stages"]
 
 KINDS = ("reasoning", "general", "agentic")
-EQUAL = dict.fromkeys(KINDS, 1 / 3)
 AGENTIC_FAMILIES = frozenset({"repair", "office", "search", "terminal"})
 UNKNOWN_DIFFICULTY = 5.5  # the middle of the scale 1 to 10: recorded runs do not say how hard they were
 SLACK = 0.01  # how far a stage's last row may pass its budget of trained tokens
@@ -73,7 +73,7 @@ def plan_stages(records: Records, stages: Sequence[SftStage], seed: int, *, cost
     left_out = [(int(i), "too_long") for i in np.flatnonzero(too_long)]
     left_out += [(int(i), "nothing_to_train") for i in np.flatnonzero(useless)]
     states = [
-        StageState(n, stage.context_tokens, stage.trained_tokens, {str(k): v for k, v in stage.shares.items()} or EQUAL)
+        StageState(n, stage.context_tokens, stage.trained_tokens, _present_shares(records, stage))
         for n, stage in enumerate(stages)
     ]
     metered = [bool(stage.shares) for stage in stages]
@@ -88,13 +88,24 @@ def plan_stages(records: Records, stages: Sequence[SftStage], seed: int, *, cost
     return Plan(planned, sorted(left_out))
 
 
+def _present_shares(records: Records, stage: SftStage) -> dict[str, float]:
+    """The shares of a stage over the kinds of which it could hold a record, summing to 1 (or none at all)."""
+    usable = (records.lengths <= stage.context_tokens) & (records.trained > 0)
+    present = {records.kinds[i] for i in np.flatnonzero(usable).tolist()}
+    shares: dict[str, float] = {str(k): v for k, v in stage.shares.items()} or dict.fromkeys(KINDS, 1 / len(KINDS))
+    total = sum(share for kind, share in shares.items() if kind in present)
+    return {kind: share / total for kind, share in shares.items() if kind in present and share > 0}
+
+
 def _choose_rows(builder: RowBuilder, states: list[StageState], metered: list[bool]) -> None:
-    orders = [_preferences(builder.records, states, n) for n in range(len(states))]
+    last = len(states) - 1
+    orders = [_preferences(builder.records, states, n, hardest=0 < n == last) for n in range(len(states))]
     passed = [0, *(state.capacity for state in states[:-1])]
     for state in states:
         _reserve_anchor(builder, state, orders[state.number], passed[state.number])
     for state in reversed(states):  # rule 3: a first row for everybody, the hardest to fill first
-        builder.start(orders[state.number], passed[state.number])
+        hardest = _preferences(builder.records, states, state.number, hardest=True)
+        builder.start(hardest if state.number else orders[0], passed[state.number])
         quotas = _quotas(builder, states, state.number, 0, metered)
         builder.add_row(state, quotas, (1 + SLACK) * state.budget)
     for fair in (True, False):  # rule 4, then whatever the budgets still allow
@@ -121,12 +132,12 @@ def _reserve_anchor(builder: RowBuilder, state: StageState, order: Mapping[str, 
             return
 
 
-def _preferences(records: Records, states: Sequence[StageState], number: int) -> dict[str, list[int]]:
-    """Record indices by kind in the order that a stage takes them (rule 5)."""
+def _preferences(records: Records, states: Sequence[StageState], number: int, *, hardest: bool) -> dict[str, list[int]]:
+    """Record indices by kind in the order that a stage takes them (rule 5), the hardest or the easiest first."""
     capacity = states[number].capacity
     passed = states[number - 1].capacity if number else 0
     difficulty = np.where(np.isnan(records.difficulty), UNKNOWN_DIFFICULTY, records.difficulty)
-    sign = -1 if number and number == len(states) - 1 else 1
+    sign = -1 if hardest else 1
     ranked = np.lexsort(
         (np.arange(len(records)), sign * records.lengths, sign * difficulty, records.lengths <= passed)
     ).tolist()
@@ -227,6 +238,7 @@ def _shares_report(state: StageState, stage: SftStage) -> dict[str, Any]:
     wanted: dict[str, float] = {str(kind): share for kind, share in stage.shares.items()}
     kinds = sorted(set(wanted) | {kind for kind, taken in state.taken.items() if taken})
     return {
+        "kinds_without_supply": sorted(kind for kind, share in wanted.items() if share and kind not in state.shares),
         "shares": {
             kind: {
                 "wanted": wanted.get(kind, 0.0) if wanted else None,
@@ -235,5 +247,5 @@ def _shares_report(state: StageState, stage: SftStage) -> dict[str, Any]:
                 "shortfall": max(0, round(wanted.get(kind, 0) * stage.trained_tokens) - state.taken.get(kind, 0)),
             }
             for kind in kinds
-        }
+        },
     }

@@ -54,8 +54,7 @@ def tokenizer(context: RunContext) -> StepOutput:
             raise InputError("the recipe has neither tokenizer.train nor tokenizer.path", field="tokenizer")
         sample = _Sample(context.run, recipe, train.sample_bytes)
         text = train_bpe(sample.texts(), train.vocab_size)
-        longest = max([s.context_tokens for s in recipe.curriculum.sft] or [recipe.model.max_position_embeddings])
-        write_tokenizer_folder(folder, text, model_max_length=longest)
+        write_tokenizer_folder(folder, text)
         counts = {"sampled_bytes": sample.bytes, "sampled_records": sample.records}
     loaded = load_tokenizer(folder)
     counts = {"vocab_size": loaded.vocab_size, "digest": loaded.digest, **counts}
@@ -105,8 +104,11 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> str:
     return text
 
 
-def write_tokenizer_folder(folder: Path, tokenizer_json: str, *, model_max_length: int) -> None:
-    """Write a folder that `transformers.AutoTokenizer` and `load_tokenizer` read, with our chat template."""
+def write_tokenizer_folder(folder: Path, tokenizer_json: str) -> None:
+    """Write a folder that `transformers.AutoTokenizer` and `load_tokenizer` read, with our chat template.
+
+    No `model_max_length`: how long a model reads is its own config's matter, and the stages differ.
+    """
     ids = {token["content"]: token["id"] for token in json.loads(tokenizer_json)["added_tokens"]}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -116,7 +118,6 @@ def write_tokenizer_folder(folder: Path, tokenizer_json: str, *, model_max_lengt
         "unk_token": None,
         "add_bos_token": False,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": model_max_length,
         "added_tokens_decoder": {
             str(ids[token]): {
                 "content": token,

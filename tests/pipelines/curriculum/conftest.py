@@ -114,7 +114,7 @@ def write_run(
                 "id": row["id"],
                 "domain": row["domain"],
                 "source": row["source"],
-                "tokens": len(tokenizer.encode(row["text"])),
+                "tokens": len(tokenizer.encode(row["text"])) + 1,
                 "split": "heldout" if place % 5 == 4 else "train",
                 "epochs": 0 if place % 5 == 4 else (epochs or place % 4),
             }
@@ -135,7 +135,7 @@ def bpe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer folder of ours, 400 tokens."""
     folder = tmp_path_factory.mktemp("bpe") / "tokenizer"
     text = train_bpe((d["text"] for d in make_documents()), 400)
-    write_tokenizer_folder(folder, text, model_max_length=1024)
+    write_tokenizer_folder(folder, text)
     return folder
 
 

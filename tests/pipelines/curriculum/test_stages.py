@@ -95,6 +95,7 @@ def test_short_and_easy_records_come_first() -> None:
 
 def test_scarcity_is_shared() -> None:
     rows = [("reasoning", 1_000, 800, 5.0)] * 300 + [("agentic", 6_000 + i, 900, 5.0) for i in range(900)]
+    rows += [("general", 900, 600, 5.0)] * 400
     plan = plan_stages(records(rows), stages(200_000), 1)
     reached = [stage.report["shares"]["reasoning"]["trained_tokens"] for stage in plan.stages]
     wanted = [share["reasoning"] * 200_000 for share in PUBLISHED]
@@ -118,6 +119,16 @@ def test_scarcity_is_shared() -> None:
 )
 def test_fair_shares(wants: list[float], supply: list[float], parts: list[float]) -> None:
     assert fair_shares(wants, supply) == parts
+
+
+def test_a_kind_that_is_not_there_leaves_its_share_to_the_others() -> None:
+    rows = [("agentic", 6_000 + i, 900, 5.0) for i in range(900)] + [("general", 900, 600, 5.0)] * 400
+    plan = plan_stages(records(rows), stages(200_000), 1)
+    first = plan.stages[0].report
+    assert first["kinds_without_supply"] == ["reasoning"]
+    assert first["trained_tokens"] >= 190_000
+    assert first["shares"]["general"]["reached"] == pytest.approx(0.116 / (0.116 + 0.057), abs=0.03)
+    assert first["shares"]["reasoning"] == {"wanted": 0.827, "reached": 0.0, "trained_tokens": 0, "shortfall": 165_400}
 
 
 def test_every_reason_of_the_audit() -> None:
