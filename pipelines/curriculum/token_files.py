@@ -101,11 +101,11 @@ def tokenize_documents(task: TokenizeTask) -> dict[str, Any]:
             used = [i for i in range(len(ids)) if mixture["split"][at + i] == TRAIN and mixture["epochs"][at + i] > 0]
             texts = [batch.column("text")[i].as_py() for i in used]
             for i, encoded in zip(used, tokenizer.encode_batch(texts), strict=True):
-                expected = mixture["tokens"][at + i]
-                if expected != len(encoded):
+                expected = mixture["tokens"][at + i]  # with the end-of-text token
+                if expected != len(encoded) + 1:
                     raise CheckError(
                         f"{task.mixture}: row {at + i} says {expected} tokens for document {ids[i]}, the tokenizer "
-                        f"gives {len(encoded)}. Reweight again with this tokenizer"
+                        f"gives {len(encoded)} and end-of-text. Reweight again with this tokenizer"
                     )
                 rows.append({"id": ids[i], "tokens": len(encoded), "epochs": int(mixture["epochs"][at + i])})
                 _write(out, encoded.astype(dtype))
