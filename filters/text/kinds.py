@@ -2,8 +2,9 @@
 
 Decided by what the text looks like, never by a label. Code is told by the shape of its lines and the scarcity of the
 words that hold English sentences together; formulas by LaTeX, mathematical symbols and equations. The weights were
-fitted (logistic regression) on 3,300 Python, OCaml and Agda files against 12,000 books, manuals and dictionary
-entries, then rounded: 2 % of source files come out as prose, and 0.1 % would then be dropped by a prose rule.
+fitted (logistic regression) on 3,651 Python and OCaml files against 18,691 books, manuals, dictionary entries and
+worked problems, then rounded. Of 4,209 Python files and prompts, Agda and HOL sources the Gopher rules then drop none,
+of 1,010 Metamath proofs two.
 """
 
 from __future__ import annotations

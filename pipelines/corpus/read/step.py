@@ -75,8 +75,7 @@ def step(context: RunContext) -> StepOutput:
         results = context.engine.map(read_task, tasks, label="read", progress=context.progress)
         _refuse_useless_sources(tasks, results)
         counts = _counts(tasks, results)
-        if counts["surrogates_replaced"]:
-            context.progress.say(f"read: {counts['surrogates_replaced']} lone surrogates replaced by U+FFFD")
+        _say_what_is_odd(context, counts)
         files = _merge(context, tasks, results)
         files.append(_collect_problems(context.run / "set_aside" / "read.jsonl", tasks))
     finally:
@@ -234,6 +233,18 @@ def _counts(tasks: list[ReadTask], results: list[dict[str, Any]]) -> dict[str, A
         "surrogates_replaced": sum(result["replaced"] for result in results),
         "documents_by_source": dict(sorted(by_source.items())),
     }
+
+
+def _say_what_is_odd(context: RunContext, counts: dict[str, Any]) -> None:
+    """Tell the listener what was not taken as it stood: nothing is skipped quietly."""
+    if counts["set_aside"]:
+        problems = ", ".join(f"{name} {count}" for name, count in counts["set_aside"].items())
+        total = sum(counts["set_aside"].values())
+        context.progress.say(
+            f"read: {total} of {counts['records_in']} records set aside ({problems}): see set_aside/read.jsonl"
+        )
+    if counts["surrogates_replaced"]:
+        context.progress.say(f"read: {counts['surrogates_replaced']} lone surrogates replaced by U+FFFD")
 
 
 def _refuse_useless_sources(tasks: list[ReadTask], results: list[dict[str, Any]]) -> None:

@@ -26,6 +26,7 @@ class Finished:
     counts: dict[str, Any]
     rows: list[dict[str, Any]]
     problems: list[dict[str, Any]]
+    said: list[str]
 
     @property
     def texts(self) -> list[str]:
@@ -39,6 +40,16 @@ class Finished:
 def line_of(origin: str) -> tuple[str, int]:
     name, _, line = origin.rpartition("#")
     return name, int(line)
+
+
+class Listener(Quiet):
+    """Remembers what the step said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 Read = Callable[..., Finished]
@@ -74,12 +85,14 @@ def read(tmp_path: Path) -> Read:
                 },
             }
         )
-        context = RunContext(tmp_path / folder, recipe, engine or InProcess(), Quiet())
+        context = RunContext(tmp_path / folder, recipe, engine or InProcess(), Listener())
         output = step(context)
         assert sorted(output.files) == sorted(p for p in context.run.rglob("*") if p.is_file())
         rows = [row for path in output.files if path.suffix == ".parquet" for row in pq.read_table(path).to_pylist()]
         lines = (context.run / "set_aside" / "read.jsonl").read_bytes().splitlines()
-        finished = Finished(context.run, output.counts, rows, [json.loads(line) for line in lines])
+        finished = Finished(
+            context.run, output.counts, rows, [json.loads(line) for line in lines], context.progress.lines
+        )
         assert output.counts["records_in"] == len(rows) + len(finished.problems)
         assert sum(output.counts["set_aside"].values()) == len(finished.problems)
         assert output.counts["documents"] == len(rows)

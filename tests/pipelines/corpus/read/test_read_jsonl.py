@@ -80,6 +80,7 @@ def test_lone_surrogates_are_replaced_and_counted_and_pairs_are_joined(read: Any
     done = read({"path": str(path)})
     assert done.texts == ["a\ufffdb\ufffd", "🙂 ok"]
     assert done.counts["surrogates_replaced"] == 2
+    assert done.said == ["read: 2 lone surrogates replaced by U+FFFD"]
     assert without_surrogates("\ud83d\ude42") == ("🙂", 0)
 
 
@@ -158,6 +159,9 @@ def test_a_file_cut_short_gives_what_it_has_and_says_so(read: Any, tmp_path: Pat
     assert len(done.texts) > 0.3 * share * len(texts)
     (problem,) = done.problems
     assert problem["line"] == len(done.texts) + 1
+    assert done.said == [
+        f"read: 1 of {len(done.texts) + 1} records set aside (truncated_file 1): see set_aside/read.jsonl"
+    ]
     assert problem["received"] == f"the compressed data ends early; {len(done.texts)} lines read"
     with pytest.raises(InputError, match=r"truncated file, received the compressed data ends early"):
         read({"path": str(path)}, on_error="fail", folder="strict")
