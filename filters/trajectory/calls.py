@@ -25,6 +25,7 @@ __all__ = [
     "decode_arguments",
     "edit_strings",
     "is_edit",
+    "is_edit_tool",
     "is_read_only",
     "is_reproduction",
     "is_terminal",
@@ -51,6 +52,8 @@ _TERMINAL = word_set(
     "submit finish done complete task_complete end stop final_answer answer exit terminate attempt_completion "
     "give_up give_answer transfer_to_human_agents"
 )
+_ENDING_WORDS = word_set("submit finish complete done terminate exit")
+_FILLER_WORDS = word_set("mark task final the run result solution patch work answer episode")
 # Programs that leave files, processes and databases as they were (POSIX utilities, coreutils, git's queries).
 _QUIET_PROGRAMS = word_set(
     "ls cat head tail grep egrep fgrep rg ag ack find fd wc sort uniq cut tr awk sed stat file du df pwd echo printf "
@@ -97,8 +100,9 @@ class Decoded:
     problem: str = ""
 
 
+@lru_cache(maxsize=512)
 def decode_arguments(text: str) -> Decoded:
-    """Decode a call's arguments; empty text means no arguments. Never raises."""
+    """Decode a call's arguments; empty text means no arguments. Never raises. The value is shared."""
     if not text.strip():
         return Decoded({})
     try:
@@ -182,17 +186,31 @@ def _name_words(name: str) -> frozenset[str]:
     return frozenset(word for word in re.split(r"[^a-z0-9]+", spaced) if word) | {name.lower()}
 
 
+def is_edit_tool(name: str) -> bool:
+    """Whether a tool's name says that it changes text."""
+    return bool(_name_words(name) & _EDITING)
+
+
 def is_edit(call: ToolCall) -> bool:
-    """Whether the call's tool (or its `command`: str_replace, insert, create) changes a file by text."""
-    if not _name_words(call.name) & _EDITING:
+    """Whether the call changes a file by text: an editing tool with a path or a text to put in (not `view`)."""
+    if not is_edit_tool(call.name):
         return False
-    command = decode_arguments(call.arguments).value.get("command")
-    return command != "view"
+    decoded = decode_arguments(call.arguments)
+    if decoded.problem:
+        return True
+    keys = decoded.value.keys()
+    return decoded.value.get("command") != "view" and not keys.isdisjoint((*_PATH_KEYS, *_OLD_KEYS, *_NEW_KEYS))
 
 
 def is_terminal(call: ToolCall) -> bool:
-    """Whether the call ends the run (submit, finish, …), so that no result is expected."""
-    return call.name.lower() in _TERMINAL or (not _name_words(call.name) - {"final", "task", "answer", *_TERMINAL})
+    """Whether the call ends the run (submit, finish, mark_task_complete, the shell command `submit`, …)."""
+    if call.name.lower() in _TERMINAL:
+        return True
+    words = _name_words(call.name) - {call.name.lower()}
+    if words & _ENDING_WORDS and not words - _TERMINAL - _FILLER_WORDS:
+        return True
+    command = command_text(call).strip()
+    return command == "submit" or (len(command) < 4000 and "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" in command)
 
 
 def is_test_run(call: ToolCall) -> bool:

@@ -7,11 +7,11 @@ import re
 
 import orjson
 
-from filters.trajectory.calls import is_edit, is_read_only, is_terminal, is_test_run
+from filters.trajectory.calls import is_edit_tool, is_read_only, is_terminal, is_test_run
 from filters.trajectory.errors import tool_schemas
 from filters.trajectory.findings import Finding
 from filters.trajectory.judge import Judgement
-from filters.trajectory.view import COMPACTION_NAMES, View
+from filters.trajectory.view import COMPACTION_NAMES, View, is_observation
 from schemas.trajectory import Message, ToolCall
 
 __all__ = [
@@ -62,12 +62,12 @@ def truncated_ends(view: View) -> list[Finding]:
         return found
     last = view.turns[-1]
     final = messages[last]
-    answered = {(step.message, step.call) for step in view.steps if step.result is not None}
-    ends = any(is_terminal(call) for call in final.tool_calls)
-    if final.tool_calls and not ends and not any((last, n) in answered for n in range(len(final.tool_calls))):
+    steps = [step for step in view.steps if step.message == last]
+    ends = any(step.action is not None and is_terminal(step.action) for step in steps)
+    if final.tool_calls and not ends and all(step.result is None for step in steps):
         found.append(Finding("R8", last, None, "dangling_call", "the last calls have no result"))
-    elif not ends and any(message.role in ("tool", "user") for message in messages[last + 1 :]):
-        found.append(Finding("R8", None, None, "no_final_answer", f"the run ends with a {messages[-1].role} turn"))
+    elif not ends and any(is_observation(message) for message in messages[last + 1 :]):
+        found.append(Finding("R8", None, None, "no_final_answer", "the run ends with the result of an action"))
     elif not ends and any(is_terminal(ToolCall("", name, "{}")) for name in tool_schemas(view.trajectory.tools)):
         found.append(Finding("R8", None, None, "no_finish", "a tool that ends the run is defined and was not called"))
     return found
@@ -112,7 +112,7 @@ def lazy_success(view: View, judged: list[Judgement]) -> list[Finding]:
     if trajectory.outcome.success is False and (ends or final.content.strip()):
         signal = "claim_refuted" if claims else "ended_unsolved"
         return [Finding("R19", last, None, signal, final.content[:120])]
-    could_edit = any(is_edit(ToolCall("", name, "{}")) for name in tool_schemas(trajectory.tools))
+    could_edit = any(is_edit_tool(name) for name in tool_schemas(trajectory.tools))
     if claims and could_edit and not _changed_anything(view, judged, before=last):
         return [Finding("R19", last, None, "no_work", final.content[:120])]
     return []

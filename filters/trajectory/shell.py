@@ -59,8 +59,12 @@ def _split(command: str) -> list[tuple[str, str]]:
     return [(text.strip(), operator) for text, operator in parts if text.strip()]
 
 
+@lru_cache(maxsize=512)
 def simple_commands(command: str) -> list[list[str]]:
-    """The words of each command of a line, in order; groups are entered, assignments and prefixes left out."""
+    """The words of each command of a line, in order; groups are entered, assignments and prefixes left out.
+
+    The list is shared: not to be changed.
+    """
     found: list[list[str]] = []
     for text, _ in _split(command):
         inner = _group(text)

@@ -37,6 +37,7 @@ _PROGRAM_LINE = re.compile(
 )
 _SHELL_LINE = re.compile(r"^\S{0,200}?:? ?(?:-c: )?line \d+: (?=\S)|: -c: line \d+: ")
 _BLAMED = re.compile(r"(?:line \d+: )?([\w./+-]+): (?:command )?not found$")
+_TRACE_MARKS = ("Traceback", " at ", "\tat ", "panic", "goroutine")  # a cheap look before the pattern
 _MESSAGE_STARTS = 100  # a first line that talks of errors further in is prose
 _LABEL = re.compile(r"\W*(?:observation|(?:standard |execution |command )?(?:output|result)|stdout|stderr)s?\W*", re.I)
 _SUCCESS = re.compile(r"\bsuccess(?:fully)?\b|\bsucceeded\b|\bno errors?\b|\b0 errors?\b", re.I)
@@ -84,6 +85,7 @@ def _first_line(line: str) -> str | None:
     """What an observation's first line says when it is a message of its own."""
     if _WARNING.match(line) or _SUCCESS.search(line):
         return None
+    line = line[: _MESSAGE_STARTS + 200]
     for pattern, name in (
         (phrases.TIMEOUT, "text_timeout"),
         (phrases.SQL, "text_sql"),
@@ -123,6 +125,9 @@ def _diagnostic(line: str, run: ShellLine, *, first: bool) -> tuple[bool, str | 
         blamed = _BLAMED.search(message)
         hidden = blamed is not None and blamed[1] in run.hidden
         return True, None if hidden or _WARNING.match(message) else "text_shell"
+    edited = phrases.EDIT.search(line) if first else None
+    if edited and edited.start() < _MESSAGE_STARTS:
+        return True, "text_edit"
     if (first or program) and phrases.SYNTAX.search(line):
         return True, "text_shell"
     if not program:
@@ -141,8 +146,9 @@ def _diagnostic(line: str, run: ShellLine, *, first: bool) -> tuple[bool, str | 
 
 def _traceback(text: str, head: list[str], tail: list[str]) -> str | None:
     """An exception's trace: its opening line near the head, or its last line at the end."""
-    if phrases.TRACEBACK.search(text[:HEAD_CHARS]) or phrases.TRACEBACK.search(text[-TAIL_CHARS:]):
-        return "text_traceback"
+    for part in (text[:HEAD_CHARS], text[-TAIL_CHARS:]):
+        if any(mark in part for mark in _TRACE_MARKS) and phrases.TRACEBACK.search(part):
+            return "text_traceback"
     last = tail[-1] if tail else head[-1]
     if phrases.EXCEPTION.match(head[0]) or phrases.EXCEPTION.match(last):
         return "text_traceback"

@@ -77,7 +77,8 @@ def view_of(trajectory: Trajectory) -> View:
             steps.append(Step(index, number, answers.get((index, number)), call, call_key(call)))
         if not message.tool_calls and index in whole_turn:
             action = _text_action(message.content)
-            key = call_key(action) if action else f"\0{' '.join(message.content.split())}"
+            said = " ".join(message.content.split())
+            key = call_key(action) if action else f"\0{said or index}"  # an empty text is like no other
             steps.append(Step(index, None, whole_turn[index], action, key))
     return View(trajectory, steps, orphans, turns)
 
