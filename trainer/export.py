@@ -1,0 +1,90 @@
+"""Checkpoints in the shapes that others open: a Hugging Face folder, a plain Llama; GGUF is in `trainer.gguf_file`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from schemas.errors import UsageError
+from schemas.files import write_json
+from trainer.checkpoint import load_model
+from trainer.config import LoopedConfig
+
+__all__ = ["TYPES", "export_hf", "export_llama", "unrolled_tensors"]
+
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+
+
+def export_hf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> list[Path]:
+    """Write a Hugging Face folder: config.json (model_type nanbeige), model.safetensors, tokenizer, chat template.
+
+    `kind` is f32, bf16 or f16. The official modelling code reads the folder (with transformers 4.51.3; see docs), and
+    so does `trainer.checkpoint.load_model`. Raises UsageError for another kind or when `out` has a config.json.
+    """
+    model = load_model(checkpoint)
+    return _write(Path(checkpoint), Path(out), model.config.to_json(), model.state_dict(), kind)
+
+
+def export_llama(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> list[Path]:
+    """Write the same function as a plain Llama of num_hidden_layers · num_loops layers, each weight repeated.
+
+    Exact only where no norm stands between the passes: raises UsageError unless `skip_loop_final_norm` is true or
+    there is one pass. Files grow by the number of passes.
+    """
+    model = load_model(checkpoint)
+    config = model.config
+    if config.num_loops > 1 and not config.skip_loop_final_norm:
+        raise UsageError(
+            f"{checkpoint}: skip_loop_final_norm is false, so a norm stands between its {config.num_loops} passes and "
+            "no plain Llama computes the same. Export to hf or gguf (architecture nanbeige)"
+        )
+    written = config.to_json()
+    for name in ("num_loops", "skip_loop_final_norm"):
+        del written[name]
+    written |= {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_hidden_layers": config.num_hidden_layers * config.num_loops,
+    }
+    return _write(Path(checkpoint), Path(out), written, unrolled_tensors(model.state_dict(), config), kind)
+
+
+def unrolled_tensors(tensors: dict[str, Tensor], config: LoopedConfig) -> dict[str, Tensor]:
+    """The state dict with layer i of pass p as layer p · num_hidden_layers + i."""
+    unrolled: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        parts = name.split(".")
+        if parts[1] != "layers":
+            unrolled[name] = tensor
+            continue
+        for loop in range(config.num_loops):
+            parts[2] = str(loop * config.num_hidden_layers + int(name.split(".")[2]))
+            unrolled[".".join(parts)] = tensor.clone()
+    return unrolled
+
+
+def _write(checkpoint: Path, out: Path, config: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> list[Path]:
+    if kind not in TYPES:
+        raise UsageError(f"type {kind!r} is unknown. Types: {', '.join(TYPES)}")
+    if (out / "config.json").exists():
+        raise UsageError(f"{out}: holds a model already. Give an empty folder")
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = TYPES[kind]
+    save_file(
+        {name: tensor.to(chosen).contiguous() for name, tensor in tensors.items()},
+        out / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    files = [out / "model.safetensors"]
+    for name in _TOKENIZER_FILES:
+        if (checkpoint / name).is_file():
+            shutil.copyfile(checkpoint / name, out / name)
+            files.append(out / name)
+    write_json(out / "config.json", {**config, "torch_dtype": str(chosen).removeprefix("torch.")})
+    return [*files, out / "config.json"]

@@ -1,0 +1,175 @@
+"""GGUF files that llama.cpp opens as architecture `nanbeige` (upstream since ggml-org/llama.cpp#25994).
+
+Written by the `gguf` package (extra `gguf`), which does not know the architecture yet, so its keys are spelled here.
+Two traps: llama.cpp turns neighbouring pairs where the weights are for halves, so the rows of Q and K are permuted
+as for Llama; and a missing `num_loops` silently means one pass, so the file is read back and compared.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from schemas.errors import CheckError, DatamixError, InputError, UsageError
+from schemas.files import atomic_path, read_json
+from trainer.checkpoint import load_model
+from trainer.config import LoopedConfig
+
+__all__ = ["GGUF_TYPES", "export_gguf"]
+
+GGUF_TYPES = ("f32", "f16", "bf16", "q8_0")
+_ARCHITECTURE = "nanbeige"
+_LAYER_NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # llama.cpp's token types
+
+
+def export_gguf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> Path:
+    """Write `out` (a .gguf file, atomically) from a checkpoint folder with its tokenizer.json; returns its path.
+
+    `kind` is f32, f16, bf16 or q8_0; vectors stay f32, and q8_0 leaves matrices whose rows are no multiple of 32 in
+    f16. Raises UsageError for another kind, InputError for a tokenizer that is no byte-level BPE, DatamixError when the
+    gguf package is missing, CheckError when what was written does not read back.
+    """
+    if kind not in GGUF_TYPES:
+        raise UsageError(f"type {kind!r} is unknown. Types: {', '.join(GGUF_TYPES)}")
+    gguf = _package()
+    model = load_model(checkpoint)
+    target = Path(out)
+    with atomic_path(target) as temporary:
+        writer = gguf.GGUFWriter(temporary, _ARCHITECTURE)
+        _add_keys(writer, model.config)
+        _add_tokenizer(writer, Path(checkpoint), model.config.vocab_size)
+        for name, tensor in model.state_dict().items():
+            _add_tensor(gguf, writer, _gguf_name(name), _llama_rows(name, tensor, model.config), kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        _read_back(gguf, temporary, model.config, target)
+    return target
+
+
+def _package() -> Any:
+    try:
+        import gguf
+    except ImportError:
+        raise DatamixError("the package gguf is missing. Install it with: pip install 'datamix[gguf]'") from None
+    return gguf
+
+
+def _add_keys(writer: Any, config: LoopedConfig) -> None:
+    integers = {
+        "block_count": config.num_hidden_layers,  # physical layers
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": config.head_dim,
+        "attention.value_length": config.head_dim,
+        "rope.dimension_count": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "num_loops": config.num_loops,
+    }
+    for name, value in integers.items():
+        writer.add_uint32(f"{_ARCHITECTURE}.{name}", value)
+    writer.add_float32(f"{_ARCHITECTURE}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
+    writer.add_float32(f"{_ARCHITECTURE}.rope.freq_base", config.rope_theta)
+    writer.add_bool(f"{_ARCHITECTURE}.skip_loop_final_norm", config.skip_loop_final_norm)
+
+
+def _add_tokenizer(writer: Any, checkpoint: Path, vocab_size: int) -> None:
+    """The byte-level BPE of tokenizer.json; ids that it does not name become unused tokens."""
+    path = checkpoint / "tokenizer.json"
+    try:
+        raw = read_json(path)
+    except FileNotFoundError:
+        raise InputError("no such file", path=str(path), todo="A GGUF file carries its tokenizer") from None
+    if raw["model"].get("type") != "BPE" or not raw["model"].get("merges"):
+        raise InputError("not a byte-level BPE with merges", path=str(path), field="model", todo="llama.cpp needs one")
+    control = {token["id"]: token["content"] for token in raw.get("added_tokens", [])}
+    spelled = {index: token for token, index in raw["model"]["vocab"].items()} | control
+    tokens = [spelled.get(index, f"<unused{index}>") for index in range(vocab_size)]
+    types = [_CONTROL if i in control else _NORMAL if i in spelled else _UNUSED for i in range(vocab_size)]
+    merges = [m if isinstance(m, str) else " ".join(m) for m in raw["model"]["merges"]]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(_pre_tokenizer(raw))
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges(merges)
+    ids = {content: index for index, content in control.items()}
+    config_path = checkpoint / "tokenizer_config.json"
+    config = read_json(config_path) if config_path.is_file() else {}
+    for name, add in (("eos_token", writer.add_eos_token_id), ("pad_token", writer.add_pad_token_id)):
+        if config.get(name) in ids:
+            add(ids[config[name]])
+    writer.add_add_bos_token(False)
+    template = checkpoint / "chat_template.jinja"
+    if template.is_file():
+        writer.add_chat_template(template.read_text(encoding="utf-8"))
+
+
+def _pre_tokenizer(raw: dict[str, Any]) -> str:
+    """llama.cpp's name for the way text is split: digits one by one is qwen2's pattern, else GPT-2's."""
+    return "qwen2" if r"|\\p{N}|" in json.dumps(raw.get("pre_tokenizer") or {}) else "gpt-2"
+
+
+def _gguf_name(name: str) -> str:
+    stem = name.removesuffix(".weight")
+    if stem in _TOP_NAMES:
+        return f"{_TOP_NAMES[stem]}.weight"
+    _, _, number, inner = stem.split(".", 3)
+    return f"blk.{number}.{_LAYER_NAMES[inner]}.weight"
+
+
+def _llama_rows(name: str, tensor: Tensor, config: LoopedConfig) -> np.ndarray[Any, Any]:
+    """Float32 rows; those of Q and K as llama.cpp wants them: halves of a head interleaved."""
+    array: np.ndarray[Any, Any] = tensor.detach().float().numpy()
+    for part, heads in (("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads)):
+        if part in name:
+            halves = array.reshape(heads, 2, config.head_dim // 2, array.shape[1])
+            array = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+    return array
+
+
+def _add_tensor(gguf: Any, writer: Any, name: str, array: np.ndarray[Any, Any], kind: str) -> None:
+    chosen = "f32" if array.ndim == 1 else kind
+    if chosen == "q8_0" and array.shape[-1] % 32:
+        chosen = "f16"
+    quantization = getattr(gguf.GGMLQuantizationType, chosen.upper())
+    if chosen in ("bf16", "q8_0"):
+        writer.add_tensor(name, gguf.quants.quantize(array, quantization), raw_dtype=quantization)
+    else:
+        writer.add_tensor(name, array.astype(np.float16 if chosen == "f16" else np.float32))
+
+
+def _read_back(gguf: Any, path: Path, config: LoopedConfig, target: Path) -> None:
+    """Raises CheckError unless passes, norm setting and the number of tensors are in the file."""
+    reader = gguf.GGUFReader(path)
+    found = {}
+    for key in ("num_loops", "skip_loop_final_norm", "block_count"):
+        field = reader.get_field(f"{_ARCHITECTURE}.{key}")
+        found[key] = None if field is None else field.contents()
+    wanted = {
+        "num_loops": config.num_loops,
+        "skip_loop_final_norm": config.skip_loop_final_norm,
+        "block_count": config.num_hidden_layers,
+    }
+    tensors = 9 * config.num_hidden_layers + (2 if config.tie_word_embeddings else 3)
+    if found != wanted or len(reader.tensors) != tensors:
+        raise CheckError(f"{target}: reads back as {found} with {len(reader.tensors)} tensors, not {wanted}, {tensors}")
