@@ -20,8 +20,10 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size
     lambda text: "think>" not in text and "tool_" not in text and "<function" not in text
 )
 CONTENT = TEXT.map(str.strip)
-ARGUMENTS = st.dictionaries(st.text(max_size=5), st.none() | st.integers(-99, 99) | TEXT | st.lists(st.integers(), max_size=2),
-                            max_size=3).map(lambda value: json.dumps(value, ensure_ascii=False))  # fmt: skip
+VALUE = st.none() | st.integers(-99, 99) | TEXT | st.lists(st.integers(), max_size=2)
+ARGUMENTS = st.dictionaries(st.text(max_size=5), VALUE, max_size=3).map(
+    lambda value: json.dumps(value, ensure_ascii=False)
+)
 
 
 @st.composite
@@ -88,11 +90,12 @@ def test_messages_calls_and_masks_come_back(target, tmp_path_factory):
 
 
 def test_sharegpt_brings_back_what_does_not_mix_text_and_calls(tmp_path):
+    calls = [ToolCall("c1", "run", '{"a": 1}'), ToolCall("c2", "run", "{}")]
     trajectory = Trajectory(
         "t", "unit", "recorded",
         [
             Message("system", "s"), Message("user", "q"),
-            Message("assistant", "", None, [ToolCall("c1", "run", '{"a": 1}'), ToolCall("c2", "run", "{}")], train=False),
+            Message("assistant", "", None, calls, train=False),
             Message("tool", "1", tool_call_id="c1", name="run"), Message("tool", "2", tool_call_id="c2", name="run"),
             Message("assistant", "done", "because", train=True),
         ],

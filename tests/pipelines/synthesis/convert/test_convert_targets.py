@@ -160,8 +160,12 @@ def test_atif_writes_a_malformed_call_as_text_with_its_feedback():
 
 
 def test_atif_copied_and_harness_turns():
-    trajectory = run(Message("user", "q"), Message("assistant", "old", author="copied", train=False),
-                     Message("assistant", "auto", author="harness", train=False), Message("assistant", "own", train=True))  # fmt: skip
+    trajectory = run(
+        Message("user", "q"),
+        Message("assistant", "old", author="copied", train=False),
+        Message("assistant", "auto", author="harness", train=False),
+        Message("assistant", "own", train=True),
+    )
     row, _ = one("atif", trajectory)
     assert row["steps"][1]["is_copied_context"] is True
     assert row["steps"][2]["llm_call_count"] == 0

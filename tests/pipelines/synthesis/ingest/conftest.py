@@ -9,7 +9,10 @@ from pipelines.synthesis.ingest import SetAside, read_file
 
 @pytest.fixture
 def ingest(tmp_path):
-    """`ingest(value)` writes one JSON value (or text), `ingest(lines=[…])` a line for each; (trajectories, set aside)."""
+    """`ingest(value)` writes one JSON value (or text), `ingest(lines=[…])` a line for each.
+
+    Gives (trajectories, set aside).
+    """
 
     def run(value=None, *, lines=None, format="auto"):
         path = tmp_path / "input"

@@ -23,10 +23,10 @@ def test_swe_agent_history_is_the_run_and_demonstrations_are_marked(ingest):
         {"role": "system", "content": "SETTING", "agent": "main", "message_type": "system_prompt"},
         {"role": "user", "content": "demo", "agent": "main", "is_demo": True},
         {"role": "assistant", "content": "demo step", "agent": "main", "is_demo": True},
-        {"role": "user", "content": [{"type": "text", "text": "issue"}], "agent": "main", "message_type": "observation"},
+        {"role": "user", "content": [{"type": "text", "text": "issue"}], "agent": "main"},
         {
             "role": "assistant", "content": "look", "thought": "look", "action": "ls", "agent": "main",
-            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command":"ls"}'}}],
+            "tool_calls": [{"id": "c", "function": {"name": "bash", "arguments": '{"command":"ls"}'}}],
         },
         {"role": "tool", "content": "a.py", "agent": "main", "tool_call_ids": ["c"]},
     ]  # fmt: skip
@@ -66,7 +66,11 @@ def test_swe_agent_text_actions_and_an_exit_by_cost(ingest):
 
 
 def test_a_yaml_demonstration_is_never_the_models_words(ingest):
-    text = "# demo\nhistory:\n  - role: user\n    content: |-\n      go\n    agent: main\n  - role: assistant\n    content: ok\n"
+    user, assistant = (
+        "  - role: user\n    content: |-\n      go\n    agent: main\n",
+        "  - role: assistant\n    content: ok\n",
+    )
+    text = f"# demo\nhistory:\n{user}{assistant}"
     found = only(ingest(text))
     assert [m.author for m in found.messages] == [None, "demo"]
     assert found.source == "swe-agent"
@@ -369,9 +373,9 @@ def test_atif_copied_steps_harness_steps_and_embedded_agents(ingest):
             {"step_id": 2, "source": "agent", "message": "did", "is_copied_context": True},
             {"step_id": 3, "source": "agent", "message": "", "reasoning_content": "r",
              "tool_calls": [{"tool_call_id": "c", "function_name": "f", "arguments": {"z": 1, "a": 2}}],
-             "observation": {"results": [{"content": [{"type": "text", "text": "ok"}, {"type": "image", "source": {}}]}]}},
+             "observation": {"results": [{"content": [{"type": "text", "text": "ok"}, {"type": "image"}]}]}},
             {"step_id": 4, "source": "agent", "message": "auto", "llm_call_count": 0},
-            {"step_id": 5, "source": "agent", "message": "not json", "observation": {"results": [{"content": "ERROR"}]}},
+            {"step_id": 5, "source": "agent", "message": "no", "observation": {"results": [{"content": "ERROR"}]}},
             {"step_id": 6, "source": "system", "message": "handoff"},
         ],
         "subagent_trajectories": [inner],
