@@ -62,10 +62,8 @@ _QUIET_PROGRAMS = word_set(
     "false cd pytest hostname uptime free groups man help history jobs lsof top"
 )
 _QUIET_GIT = word_set("status log diff show branch blame grep ls-files rev-parse describe remote reflog")
-_WRITES_ANYWAY = re.compile(
-    r"(?<![<>&\d=-])>>?(?!\s*(?:/dev/null|&\d))|\bsed\s+(?:-\w*\s+)*-\w*i|\s-delete\b|\s-exec(?:dir)?\b|\btee\b"
-    r"|\bxargs\b"
-)
+_WRITES_ANYWAY = re.compile(r"(?<![<>&\d=-])>>?(?!\s*(?:/dev/null|&\d))|\bsed\s+(?:-\w*\s+)*-\w*i|\s-delete\b|\btee\b")
+_RUNS_OTHERS = re.compile(r"\s-(?:exec|execdir|ok)\s+(\S+)|\bxargs\s+(?:-\S+\s+)*([^\s-]\S*)")
 _SQL_READS = re.compile(r"\s*(?:\(\s*)*(?:select|show|describe|desc|explain|with|pragma|values|use)\b", re.I)
 _SQL_WRITES = re.compile(
     r"\s*(?:insert|update|delete|create|drop|alter|truncate|replace|merge|grant|begin|commit)\b", re.I
@@ -240,7 +238,8 @@ def is_read_only(call: ToolCall) -> bool:
         if is_test_run(call):
             return True
         segments = simple_commands(command)
-        if segments and all(_quiet(words) for words in segments):
+        others = [[name or other] for name, other in _RUNS_OTHERS.findall(command)]
+        if segments and all(_quiet(words) for words in [*segments, *others]):
             return True
     if decode_arguments(call.arguments).value.get("command") == "view" or _TEST_TOOL.search(call.name):
         return True
@@ -251,4 +250,4 @@ def _quiet(words: list[str]) -> bool:
     program = words[0].rsplit("/", 1)[-1]
     if program == "git":
         return len(words) > 1 and words[1] in _QUIET_GIT
-    return program in _QUIET_PROGRAMS
+    return program in _QUIET_PROGRAMS or program == "xargs"

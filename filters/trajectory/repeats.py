@@ -25,11 +25,11 @@ def repeated_mistakes(view: View, judged: list[Judgement]) -> list[Finding]:
     """R5: a call equal to an earlier one whose result was an error, nothing changed in between, and not fine now.
 
     Equal means the same tool and arguments, key order and blanks aside. A successful call that is not surely
-    read-only counts as a change. Copies within one turn count once. A retry that works is no mistake (the first
-    failure was a passing one).
+    read-only counts as a change, unless the repeat fails with the very same reply. Copies within one turn count once.
+    A retry that works is no mistake (the first failure was a passing one), and the call starts anew after it.
     """
     found: list[Finding] = []
-    failed: dict[str, tuple[int, int]] = {}  # key: (message of the failure, state it happened in)
+    failed: dict[str, tuple[int, int, int]] = {}  # key: (message of the failure, state it happened in, its reply)
     state = 0
     turn_seen: tuple[int, set[str]] = (-1, set())
     for step, judgement in zip(view.steps, judged, strict=True):
@@ -39,10 +39,15 @@ def repeated_mistakes(view: View, judged: list[Judgement]) -> list[Finding]:
         copy = key in turn_seen[1]
         turn_seen[1].add(key)
         earlier = failed.get(key)
-        if earlier and earlier[0] != step.message and earlier[1] == state and judgement.kind != "ok" and not copy:
+        result = view.result_of(step)
+        reply = xxhash.xxh3_64_intdigest(result.content.strip().encode("utf-8", "surrogatepass")) if result else 0
+        unchanged = earlier is not None and (earlier[1] == state or earlier[2] == reply)
+        if earlier and unchanged and earlier[0] != step.message and judgement.kind != "ok" and not copy:
             found.append(Finding("R5", step.message, step.call, "same_call_failed_before", f"message {earlier[0]}"))
-        if judgement.kind == "error" and not (earlier and copy):
-            failed[key] = (step.message, state)
+        if judgement.kind == "ok":
+            failed.pop(key, None)
+        elif judgement.kind == "error" and not (earlier and copy):
+            failed[key] = (step.message, state, reply)
         call = step.action
         if judgement.kind in ("ok", "negative") and call is not None and not is_read_only(call):
             state += 1
