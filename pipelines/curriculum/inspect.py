@@ -29,6 +29,7 @@ __all__ = [
     "check_row",
     "check_shards",
     "explain_token",
+    "iter_rows",
     "open_shard",
     "read_row",
     "row_spans",
@@ -124,7 +125,8 @@ def read_row(path: str | Path, row: int) -> Row:
     raise UsageError(f"{path} has no row {row}: its rows are 0 to {first - 1}")
 
 
-def _rows(reader: pa.ipc.RecordBatchFileReader) -> Iterator[Row]:
+def iter_rows(reader: pa.ipc.RecordBatchFileReader) -> Iterator[Row]:
+    """The rows of an open shard, one after another: memory of one record batch."""
     for number in range(reader.num_record_batches):
         batch = reader.get_batch(number)
         for at in range(batch.num_rows):
@@ -304,7 +306,7 @@ def _check_file(path: Path, index: ShardIndex, stage: StageIndex, sha256: str, e
         if metadata.get(key) != value:
             faults.append(f"{path}: {key} is {metadata.get(key)!r}, the index says {value!r}")
     found = dict.fromkeys(expected, 0)
-    for number, row in enumerate(_rows(reader)):
+    for number, row in enumerate(iter_rows(reader)):
         problems = check_row(row, vocab_size=index.vocab_size, context_tokens=stage.context_tokens)
         faults.extend(f"{path}: row {number}: {problem}" for problem in problems)
         found["rows"] += 1

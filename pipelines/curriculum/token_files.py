@@ -37,6 +37,7 @@ __all__ = [
     "TokenizeTask",
     "open_mask",
     "open_tokens",
+    "token_dtype",
     "tokenize_documents",
     "tokenize_trajectories",
 ]
