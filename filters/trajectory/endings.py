@@ -24,6 +24,7 @@ __all__ = [
     "truncated_ends",
 ]
 
+SOURCE_MASK = "R11:source_mask"
 # Finish reasons by which APIs and agents say that the model did not end its turn itself.
 _CUT_STOPS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "incomplete"})
 _BROKEN_STOPS = frozenset({"aborted", "error", "cancelled", "canceled", "content_filter", "safety", "refusal"})
@@ -44,7 +45,8 @@ def truncated_ends(view: View) -> list[Finding]:
     """R8: turns cut by a limit or broken off (by finish reason), last calls that were never answered, no final answer.
 
     Findings with a message index concern that turn; those without one concern the whole run. A last call that ends
-    the run by itself (submit, finish) needs no result.
+    the run by itself (submit, finish) needs no result; where no call at all has one, calls are what is to be learnt
+    (rows of function-calling data) and their turns stay: unexecuted_calls.
     """
     found: list[Finding] = []
     messages = view.trajectory.messages
@@ -65,7 +67,11 @@ def truncated_ends(view: View) -> list[Finding]:
     steps = [step for step in view.steps if step.message == last]
     ends = any(step.action is not None and is_terminal(step.action) for step in steps)
     if final.tool_calls and not ends and all(step.result is None for step in steps):
-        found.append(Finding("R8", last, None, "dangling_call", "the last calls have no result"))
+        executed = any(step.result is not None for step in view.steps)
+        if executed:
+            found.append(Finding("R8", last, None, "dangling_call", "the last calls have no result"))
+        else:
+            found.append(Finding("R8", None, None, "unexecuted_calls", "no call of the run has a result"))
     elif not ends and any(is_observation(message) for message in messages[last + 1 :]):
         found.append(Finding("R8", None, None, "no_final_answer", "the run ends with the result of an action"))
     elif not ends and any(is_terminal(ToolCall("", name, "{}")) for name in tool_schemas(view.trajectory.tools)):
@@ -140,13 +146,19 @@ def outcome_mismatches(view: View, judged: list[Judgement]) -> list[Finding]:
 
 
 def foreign_words(view: View) -> list[Finding]:
-    """R11: assistant turns that are not the model's words (demo, copied context, scripted, harness), by `author`."""
-    messages = view.trajectory.messages
-    return [
-        Finding("R11", index, None, f"author={messages[index].author}", "not written by the model")
-        for index in view.turns
-        if messages[index].author
-    ]
+    """R11: assistant turns that are not to be learnt from, by the source.
+
+    author=…: not the model's words (demo, copied context, scripted, harness). source_mask: the source itself said that
+    the turn is not trained (`train` False without a reason of ours: OpenAI's weight 0 and its kin).
+    """
+    found = []
+    for index in view.turns:
+        message = view.trajectory.messages[index]
+        if message.author:
+            found.append(Finding("R11", index, None, f"author={message.author}", "not written by the model"))
+        elif message.train is False and (not message.mask_reasons or SOURCE_MASK in message.mask_reasons):
+            found.append(Finding("R11", index, None, "source_mask", "the source masks this turn"))
+    return found
 
 
 def observation_bombs(view: View, *, most_chars: int, most_share: float) -> list[Finding]:

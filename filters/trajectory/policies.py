@@ -148,7 +148,7 @@ def _mark(trajectory: Trajectory, detected: Detected, policy: Policy) -> tuple[T
 def _flag(finding: Finding) -> str:
     """The trajectory flag that a finding sets, "" for none."""
     if finding.rule == "R8":
-        return "no_finish" if finding.signal == "no_finish" else "truncated"
+        return finding.signal if finding.signal in ("no_finish", "unexecuted_calls") else "truncated"
     if finding.rule == "R17":
         name, _, value = finding.signal.partition("=")
         return f"benchmark:{value}" if name == "benchmark" else name

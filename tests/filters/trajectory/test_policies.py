@@ -156,7 +156,8 @@ def messages(draw: st.DrawFn) -> list[Message]:
             made.append(Message("user", draw(TEXTS), name=draw(st.sampled_from([None, "compaction", "observation"]))))
         elif kind == 1:
             stop, author = draw(st.sampled_from([None, "length"])), draw(st.sampled_from([None, "demo"]))
-            made.append(Message("assistant", draw(TEXTS), stop=stop, author=author))
+            train = draw(st.sampled_from([None, False, True]))
+            made.append(Message("assistant", draw(TEXTS), stop=stop, author=author, train=train))
         else:
             name, arguments = draw(CALLS)
             copies = draw(st.integers(1, 2))

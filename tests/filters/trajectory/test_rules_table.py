@@ -221,6 +221,12 @@ CASES = [
         flags=("truncated",),
     ),
     Case(
+        "R8 keeps calls of a row in which nothing was ever executed",
+        lambda m: m.build(m.bash("ls")),
+        [TRAINED],
+        flags=("unexecuted_calls",),
+    ),
+    Case(
         "R8 keeps a last call that ends the run",
         lambda m: m.build(m.bash("ls"), m.fine(), m.call("submit", {})),
         [TRAINED, TRAINED],
@@ -255,6 +261,11 @@ CASES = [
         "R11 masks words that are not the model's",
         lambda m: m.build(m.say("a demonstration", author="demo"), m.user("now you"), m.say("ok")),
         [["R11:author"], TRAINED],
+    ),
+    Case(
+        "R11 keeps to the source's own mask",
+        lambda m: m.build(m.say("skip me", train=False), m.user("go on"), m.say("ok", train=True)),
+        [["R11:source_mask"], TRAINED],
     ),
     Case(
         "R12 trains a grep without a hit",
