@@ -52,6 +52,7 @@ _TERMINAL = word_set(
     "submit finish done complete task_complete end stop final_answer answer exit terminate attempt_completion "
     "give_up give_answer transfer_to_human_agents"
 )
+_TERMINAL_SQUEEZED = frozenset(name.replace("_", "") for name in _TERMINAL)
 _ENDING_WORDS = word_set("submit finish complete done terminate exit")
 _FILLER_WORDS = word_set("mark task final the run result solution patch work answer episode")
 # Programs that leave files, processes and databases as they were (POSIX utilities, coreutils, git's queries).
@@ -202,7 +203,7 @@ def is_edit(call: ToolCall) -> bool:
 
 def is_terminal(call: ToolCall) -> bool:
     """Whether the call ends the run (submit, finish, mark_task_complete, the shell command `submit`, …)."""
-    if call.name.lower() in _TERMINAL:
+    if re.sub(r"[^a-z]", "", call.name.lower()) in _TERMINAL_SQUEEZED:
         return True
     words = _name_words(call.name) - {call.name.lower()}
     if words & _ENDING_WORDS and not words - _TERMINAL - _FILLER_WORDS:
