@@ -165,7 +165,7 @@ def _pretrain(
     ids: list[str] = listing.columns.get("id", [])
     tokens = np.array(listing.columns.get("tokens", []), dtype=np.int64)
     epochs = np.array(listing.columns.get("epochs", []), dtype=np.int64)
-    keys = [xxhash.xxh3_64_intdigest(f"pretrain:{recipe.seed}:{record_id}") for record_id in ids]
+    keys = [xxhash.xxh3_64_intdigest(f"pretrain:{recipe.seed}:{record_id}".encode()) for record_id in ids]
     copies = spread_copies(np.array(keys, dtype=np.uint64), epochs)
     plans, left = plan_pretrain(
         copies, tokens, recipe.curriculum.pretrain, recipe.seed, cost_window=recipe.curriculum.cost_window

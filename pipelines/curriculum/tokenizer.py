@@ -200,7 +200,7 @@ class _Sample:
                 yield from _spoken(Trajectory.from_row(batch.slice(at, 1).to_pylist()[0]))
 
     def _order(self, record_id: str) -> int:
-        return xxhash.xxh3_64_intdigest(f"tokenizer:{self._seed}:{record_id}")
+        return xxhash.xxh3_64_intdigest(f"tokenizer:{self._seed}:{record_id}".encode())
 
     def _list_documents(self) -> dict[str, list[_Record]]:
         found: dict[str, list[_Record]] = {}
