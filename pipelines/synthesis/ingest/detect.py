@@ -29,6 +29,7 @@ def _readers() -> dict[str, Callable[[], Reader]]:
     from pipelines.synthesis.ingest.formats.mini_swe import MiniSwe
     from pipelines.synthesis.ingest.formats.openai_chat import OpenAIChat
     from pipelines.synthesis.ingest.formats.openhands import OpenHands
+    from pipelines.synthesis.ingest.formats.openhands_sdk import OpenHandsSdk
     from pipelines.synthesis.ingest.formats.pi_session import PiSession
     from pipelines.synthesis.ingest.formats.sharegpt import ShareGPT
     from pipelines.synthesis.ingest.formats.swe_agent import SweAgent
@@ -44,6 +45,7 @@ def _readers() -> dict[str, Callable[[], Reader]]:
         InspectLog,
         SweAgent,
         SweAgentHub,
+        OpenHandsSdk,
         OpenHands,
         MiniSwe,
         TauBench,

@@ -1,6 +1,7 @@
 """Agent Data Protocol rows: {id, content: [text_observation, message_action, api_action, code_action, …], details}.
 
-Actions carry no ids: an observation from the environment answers the action before it.
+Older rows carry no ids: an observation from the environment answers the action before it. Newer ones have a
+`tool_call_id` on both. A `description` is what the agent said before acting: it opens the turn's text.
 """
 
 from __future__ import annotations
@@ -58,18 +59,20 @@ def _message(item: Any, before: list[Message], notes: Notes, field: str) -> Mess
     kind = _kind(item)
     if kind is None:
         raise RecordError(f"{field}.class_", "must be one of " + ", ".join(sorted(_KINDS)), item)
+    thought = item.get("description")
+    content = thought if isinstance(thought, str) else ""
+    identity = str(item.get("tool_call_id") or "")
     if kind == "message_action":
-        return Message(role="assistant", content=content_text(item.get("content"), notes, field))
+        said = content_text(item.get("content"), notes, field)
+        return Message(role="assistant", content=f"{content}\n\n{said}" if content and said else content or said)
     if kind in ("api_action", "code_action"):
-        thought = item.get("description")
-        content = thought if isinstance(thought, str) else ""
         if kind == "api_action":
             name = item.get("function")
             if not isinstance(name, str):
                 raise RecordError(f"{field}.function", "an api_action must name its function", name)
-            call = ToolCall("", name, json_text(item.get("kwargs") or {}))
+            call = ToolCall(identity, name, json_text(item.get("kwargs") or {}))
         else:
-            call = ToolCall("", str(item.get("language") or "code"), json_text({"code": item.get("content")}))
+            call = ToolCall(identity, str(item.get("language") or "code"), json_text({"code": item.get("content")}))
         return Message(role="assistant", content=content, tool_calls=[call])
     if kind == "web_observation":
         text = content_text(item.get("axtree") or item.get("html") or "", notes, field)
@@ -80,7 +83,7 @@ def _message(item: Any, before: list[Message], notes: Notes, field: str) -> Mess
     else:
         text = content_text(item.get("content"), notes, field)
     answers = bool(before) and before[-1].role == "assistant" and bool(before[-1].tool_calls)
-    if answers and item.get("source") != "user":
-        return Message(role="tool", content=text)
+    if identity or (answers and item.get("source") != "user"):
+        return Message(role="tool", content=text, tool_call_id=identity or None)
     spoken = any(message.role == "assistant" for message in before)
     return Message(role="user", content=text, name="observation" if spoken and item.get("source") != "user" else None)

@@ -31,8 +31,8 @@ def _is_line(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kind = value.get("type")
-    if kind in _WRAPPERS:
-        return isinstance(value.get("payload"), dict)
+    if isinstance(kind, str) and isinstance(value.get("payload"), dict):
+        return True
     if kind == "message":
         return "role" in value and "content" in value
     return kind in _ITEMS or "record_type" in value or ("instructions" in value and "id" in value)
@@ -65,7 +65,7 @@ class Codex:
                 yield SetAside(place.path, f"line {number}", "type", "not a line of a rollout", received, self.name)
                 continue
             kind = line.get("type")
-            payload = line["payload"] if kind in _WRAPPERS else line
+            payload = line["payload"] if isinstance(line.get("payload"), dict) else line
             if kind == "compacted" and rollout.messages:
                 yield rollout.build(self.name, place.inside(f"segment {segment}"))
                 segment += 1
@@ -97,8 +97,10 @@ class _Rollout:
         elif kind == "event_msg":
             if payload.get("type") in ("turn_aborted", "error") and self._last() is not None:
                 self._last().stop = str(payload["type"])  # type: ignore[union-attr]
-        else:
+        elif kind in ("response_item", "None") or kind in _ITEMS:
             self._item(payload)
+        else:
+            self.notes.add(f"lines of type '{kind}', not turns")
 
     def _start(self, payload: Mapping[str, Any]) -> None:
         self.meta["session"] = self.meta.get("session") or payload.get("id")
@@ -153,6 +155,7 @@ class _Rollout:
 
     def _reasoning(self, item: Mapping[str, Any]) -> None:
         parts = item.get("content") or item.get("summary") or []
+        parts = [{"text": parts}] if isinstance(parts, str) else parts
         text = "\n\n".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
         if not text:
             self.notes.add("reasoning held only in encrypted form, left out")

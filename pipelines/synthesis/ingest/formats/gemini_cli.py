@@ -1,4 +1,8 @@
-"""Gemini CLI session files: {sessionId, projectHash, messages: [{type: user | gemini | info | error, …}]}."""
+"""Gemini CLI session files: {sessionId, projectHash, messages: [{type: user | gemini | info | error, …}]}.
+
+Newer files are lines: the header, then a message a line, with `{"$set": …}` lines between (header fields). A session
+that was rewound (`$rewindTo`) is refused: what the model then saw cannot be told from the file.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.synthesis.ingest.assemble import assemble
-from pipelines.synthesis.ingest.parts import content_text, json_text
-from pipelines.synthesis.ingest.records import Notes, Place, RecordError, SetAside
+from pipelines.synthesis.ingest.parts import content_text, json_text, mapping
+from pipelines.synthesis.ingest.records import Notes, Place, RecordError, Session, SetAside
 from schemas.trajectory import Message, ToolCall, Trajectory
 
 __all__ = ["GeminiCli"]
@@ -20,6 +24,9 @@ class GeminiCli:
 
     def matches(self, value: Any) -> float:
         """`sessionId` and `projectHash` beside `messages`."""
+        if isinstance(value, Session):
+            headed = bool(value.lines) and _is_header(value.lines[0][1])
+            return 0.95 * value.share(_is_line) if headed else 0.0
         if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
             return 0.0
         return 0.95 if "sessionId" in value and "projectHash" in value else 0.0
@@ -29,12 +36,14 @@ class GeminiCli:
         notes = Notes()
         messages: list[Message] = []
         model = None
+        if isinstance(value, Session):
+            value = _joined(value)
         for index, raw in enumerate(value["messages"]):
             field = f"messages[{index}]"
             kind = raw.get("type") if isinstance(raw, dict) else None
             if kind == "user":
                 messages.append(Message(role="user", content=_text(raw.get("content"), notes, field)))
-            elif kind == "gemini":
+            elif kind in ("gemini", "model"):
                 model = raw.get("model") or model
                 messages.extend(_turn(raw, notes, field))
             elif kind in ("info", "error", "warning"):
@@ -45,6 +54,31 @@ class GeminiCli:
                 raise RecordError(f"{field}.type", "must be user, gemini, info, warning or error", kind)
         extra = {"session": value["sessionId"], "model": model}
         yield assemble(source=self.name, place=place, messages=messages, notes=notes, extra=extra)
+
+
+def _is_header(value: Any) -> bool:
+    return isinstance(value, dict) and "sessionId" in value and "projectHash" in value and "messages" not in value
+
+
+def _is_line(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return _is_header(value) or "$set" in value or "$rewindTo" in value or ("type" in value and "content" in value)
+
+
+def _joined(session: Session) -> dict[str, Any]:
+    """The lines as one session of the older shape."""
+    whole: dict[str, Any] = {"messages": []}
+    for _, line in session.lines:
+        if not isinstance(line, dict):
+            raise RecordError("", "a line must be an object", line)
+        if "$rewindTo" in line:
+            raise RecordError("$rewindTo", "the session was rewound: what the model saw cannot be told", line)
+        if _is_header(line) or "$set" in line:
+            whole.update(mapping(line.get("$set")) or line)
+        else:
+            whole["messages"].append(line)
+    return whole
 
 
 def _text(content: Any, notes: Notes, field: str) -> str:

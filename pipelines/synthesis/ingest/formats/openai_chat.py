@@ -12,7 +12,7 @@ from pipelines.synthesis.ingest.assemble import assemble
 from pipelines.synthesis.ingest.formats.chat import chat_messages, looks_like_messages
 from pipelines.synthesis.ingest.parts import tools_text
 from pipelines.synthesis.ingest.records import Notes, Place, RecordError, SetAside
-from schemas.trajectory import Outcome, Task, Trajectory
+from schemas.trajectory import Message, Outcome, Task, Trajectory
 
 __all__ = ["OpenAIChat", "outcome_of", "task_of"]
 
@@ -55,6 +55,8 @@ class OpenAIChat:
     def matches(self, value: Any) -> float:
         """A list of messages under `messages` (or `conversations`, `conversation`, `dialog`), or the list itself."""
         if isinstance(value, dict):
+            if looks_like_messages(value.get("prompt")) and looks_like_messages(value.get("completion")):
+                return 0.6
             return 0.6 if looks_like_messages(self._list(value)) or self._empty(value) else 0.0
         return 0.5 if looks_like_messages(value) else 0.0
 
@@ -69,11 +71,23 @@ class OpenAIChat:
                 return value[key]
         return None
 
+    @staticmethod
+    def _prompted(row: Mapping[str, Any], notes: Notes) -> list[Message]:
+        """{prompt, completion} rows (TRL, verifiers): assistant turns of the prompt are context, author "copied"."""
+        if "messages" in row or not isinstance(row.get("prompt"), list) or not isinstance(row.get("completion"), list):
+            return []
+        prompt = chat_messages(row["prompt"], notes, "prompt")
+        for message in prompt:
+            if message.role == "assistant":
+                message.author = "copied"
+                notes.add("assistant turns of the prompt, not part of the completion")
+        return prompt + chat_messages(row["completion"], notes, "completion")
+
     def read(self, value: Any, place: Place) -> Iterator[Trajectory | SetAside]:
         """One trajectory a row."""
         notes = Notes()
         row: Mapping[str, Any] = value if isinstance(value, dict) else {"messages": value}
-        messages = chat_messages(self._list(row), notes)
+        messages = self._prompted(row, notes) or chat_messages(self._list(row), notes)
         if not messages:
             raise RecordError("messages", "the run has no messages")
         tools = row.get("tools") or row.get("functions")

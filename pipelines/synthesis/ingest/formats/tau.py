@@ -142,6 +142,11 @@ def _tau2_messages(raw: Any, notes: Notes, field: str) -> Iterator[Message]:
             return
     message = Message(role=role, content=content)
     if role == "assistant":
+        raw_data = mapping(raw.get("raw_data"))
+        thoughts = [block for block in raw_data.get("thinking_blocks") or [] if isinstance(block, dict)]
+        message.reasoning = "\n\n".join(str(block.get("thinking") or "") for block in thoughts) or None
+        stop = raw_data.get("stop_reason") or raw_data.get("finish_reason")
+        message.stop = stop if isinstance(stop, str) else None
         message.tool_calls = [
             call_from_function(call, notes, f"{field}.tool_calls[{index}]") for index, call in enumerate(calls)
         ]

@@ -467,3 +467,89 @@ def test_hub_rows_of_role_ai_and_their_mask(ingest):
     assert (found.messages[2].train, found.messages[2].author) == (False, "demo")
     assert found.messages[4].stop == "submitted (exit_context)"
     assert found.outcome.success is True
+
+
+def test_agent_data_protocol_ids_and_descriptions_of_newer_rows(ingest):
+    value = {
+        "id": "os_42",
+        "content": [
+            {"class_": "text_observation", "content": "count", "source": "user"},
+            {
+                "class_": "code_action",
+                "tool_call_id": "c1",
+                "language": "bash",
+                "content": "ls",
+                "description": "Look.",
+            },
+            {"class_": "code_action", "tool_call_id": "c2", "language": "bash", "content": "pwd", "description": None},
+            {"class_": "text_observation", "tool_call_id": "c2", "content": "/x", "source": "environment"},
+            {"class_": "text_observation", "tool_call_id": "c1", "content": "a", "source": "environment"},
+            {"class_": "message_action", "content": "<solution> 1 </solution>", "description": "One file."},
+        ],
+    }
+    found = only(ingest([value]))
+    assert [m.tool_call_id for m in found.messages if m.role == "tool"] == ["c2", "c1"]
+    assert found.messages[-1].content == "One file.\n\n<solution> 1 </solution>"
+
+
+def test_tau2_thinking_blocks_are_the_reasoning(ingest):
+    raw = {"stop_reason": "end_turn", "thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
+    simulation = {
+        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "raw_data": raw}]
+    }
+    found = only(ingest({"simulations": [simulation]}))
+    assert (found.messages[1].reasoning, found.messages[1].stop) == ("hm", "end_turn")
+
+
+def test_openhands_sdk_events(ingest):
+    def act(identity, response, **more):
+        call = {"id": identity, "name": "terminal", "arguments": '{"command": "ls"}'}
+        return {"kind": "ActionEvent", "source": "agent", "tool_call": call, "llm_response_id": response, **more}
+
+    def seen(identity, **observation):
+        return {
+            "kind": "ObservationEvent",
+            "source": "environment",
+            "tool_call_id": identity,
+            "observation": observation,
+        }
+
+    history = [
+        {"kind": "SystemPromptEvent", "source": "agent", "system_prompt": {"type": "text", "text": "S"},
+         "tools": [{"type": "function", "function": {"name": "terminal"}}]},
+        {"kind": "MessageEvent", "source": "user", "llm_message": {
+            "role": "user", "content": [{"type": "text", "text": "go"}]}},
+        act("c1", "r1", thought=[{"type": "text", "text": "Look."}], reasoning_content="why"),
+        act("c2", "r1"),
+        seen("c1", content=[{"type": "text", "text": "no"}], exit_code=2),
+        {"kind": "AgentErrorEvent", "source": "agent", "tool_call_id": "c2", "error": "bad arguments"},
+        {"kind": "ConversationStateUpdateEvent", "source": "environment", "key": "k"},
+        act("c3", "r2"),
+        seen("c3", content="fine", is_error=False),
+    ]  # fmt: skip
+    found = only(ingest({"instance_id": "i", "history": history}))
+    assert found.source == "openhands-sdk"
+    assert roles(found) == ["system", "user", "assistant", "tool", "tool", "assistant", "tool"]
+    turn = found.messages[2]
+    assert (turn.content, turn.reasoning, [c.id for c in turn.tool_calls]) == ("Look.", "why", ["c1", "c2"])
+    assert [(m.content, m.error, m.signal) for m in found.messages if m.role == "tool"] == [
+        ("no", True, "exit_code=2"),
+        ("bad arguments", True, "agent_error"),
+        ("fine", False, None),
+    ]
+
+
+def test_gemini_cli_lines_and_a_rewound_session(ingest):
+    header = {"sessionId": "s", "projectHash": "p", "kind": "main"}
+    lines = [
+        header,
+        {"id": "u1", "type": "user", "content": [{"text": "hi"}]},
+        {"$set": {"lastUpdated": "t"}},
+        {"id": "g1", "type": "gemini", "content": [{"text": "hello"}], "model": "g"},
+    ]
+    found = only(ingest(lines=lines))
+    assert found.source == "gemini-cli"
+    assert [(m.role, m.content) for m in found.messages] == [("user", "hi"), ("assistant", "hello")]
+    trajectories, aside = ingest(lines=[*lines, {"$rewindTo": "u1"}])
+    assert trajectories == []
+    assert aside[0].field == "$rewindTo"

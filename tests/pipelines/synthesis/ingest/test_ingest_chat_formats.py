@@ -306,3 +306,18 @@ def test_parquet_rows_with_messages_and_tools(tmp_path):
     found = list(read_file(str(tmp_path / "rows")))
     assert [item.messages[1].content for item in found] == [f"a{n}" for n in range(70)]
     assert found[69].origin.endswith(":row 69")
+
+
+def test_prompt_and_completion_rows_train_the_completion(ingest):
+    row = {
+        "prompt": [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+        ],
+        "completion": [{"role": "assistant", "content": "d"}],
+        "reward": 0.5,
+    }
+    found = only(ingest(row))
+    assert [m.author for m in found.messages] == [None, "copied", None, None]
+    assert (found.outcome.reward, found.outcome.success) == (0.5, False)

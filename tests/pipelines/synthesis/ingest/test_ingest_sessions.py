@@ -277,3 +277,21 @@ def test_codex_old_form_without_wrappers(ingest):
     (found,), aside = ingest(lines=lines)
     assert aside == []
     assert [m.role for m in found.messages] == ["user", "assistant", "tool"]
+
+
+def test_codex_lines_of_new_types_are_noted_not_lost(ingest):
+    lines = [
+        {"type": "session_meta", "payload": {"id": "s"}},
+        item("message", role="user", content=[{"type": "input_text", "text": "fix"}]),
+        item("reasoning", summary="Plan as text"),
+        item("message", role="assistant", content=[{"type": "output_text", "text": "ok"}], phase="commentary"),
+        {"type": "token_usage_record", "payload": {"turn_id": "t"}},
+        item("agent_message", author="/root/review", content=[]),
+    ]
+    (found,), aside = ingest(lines=lines)
+    assert [(m.role, m.content, m.reasoning) for m in found.messages] == [
+        ("user", "fix", None),
+        ("assistant", "ok", "Plan as text"),
+    ]
+    assert "lines of type 'token_usage_record', not turns" in found.notes
+    assert [(row.record, row.received) for row in aside] == [("line 6", "agent_message")]
