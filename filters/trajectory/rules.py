@@ -63,7 +63,15 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             _rule(13, "failed edit", "mask"),
             _rule(14, "observation bomb", "flag", characters=200_000, share=0.8),
             _rule(15, "compaction: split into what the model saw", "split"),
-            _rule(16, "duplicate: same id, or over the cap of runs a task (0: no cap)", "drop", runs_a_task=0),
+            # Near-equal is of the calls of two runs of one task; SWE-smith keeps 3 runs a task, 0 keeps all.
+            _rule(
+                16,
+                "duplicate: same id, near-equal run of a task",
+                "drop",
+                near_equal=0.95,
+                least_calls=3,
+                runs_a_task=0,
+            ),
             _rule(17, "leakage: benchmark task or solution looked up", "flag"),
             _rule(18, "pairing faults", "flag"),
             _rule(19, "lazy success: the final claim", "mask"),

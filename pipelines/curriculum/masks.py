@@ -4,8 +4,9 @@
     trajectories/kept/part-k.parquet, trajectories/dropped/part-k.parquet
 
 The first pass streams a raw file in batches, decides, and writes what it decided as uncompressed Arrow, one file a
-partition. The second pass orders the ids of one partition and reads rows in that order from memory-mapped files.
-Memory: one batch, plus ids. Equal input gives equal bytes at any worker count.
+partition, with a sketch of each run's calls. Then runs of one task are compared by their sketches (R16). The last pass
+orders the ids of one partition and reads rows in that order from memory-mapped files. Memory: one batch, plus ids and
+the sketches of tasks with more than one run. Equal input gives equal bytes at any worker count.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from filters.trajectory.duplicates import RunSketch, sketch_of, surplus_runs
 from filters.trajectory.policies import Decision, apply_policy, find_policy
 from filters.trajectory.redact import redact_trajectory
+from filters.trajectory.rules import Rule
 from pipelines.context import RunContext, StepOutput
 from schemas.document import partition_of
 from schemas.errors import CheckError
@@ -39,6 +42,9 @@ _SORTING_SCHEMA = pa.schema(
         pa.field("order", pa.string(), nullable=False),  # raw file, row and piece: the first of equal ids stays
         pa.field("reason", pa.string(), nullable=False),  # "" for kept
         pa.field("counts", pa.binary(), nullable=False),  # JSON of what the kept row adds to the step's counts
+        pa.field("task_key", pa.string(), nullable=False),  # "" for a run that is not compared with others
+        pa.field("calls", pa.int64(), nullable=False),
+        pa.field("pairs", pa.list_(pa.uint64()), nullable=False),  # the sketch of its calls
     ]
 )
 SYNTHESIZED = "synthesized"  # the source of runs that were made here: their people are invented, nothing is redacted
@@ -53,26 +59,68 @@ def masks(context: RunContext) -> StepOutput:
     policy and CheckError for a raw file that is not whole.
     """
     recipe, folder = context.recipe, context.run / "trajectories"
-    policy = find_policy(recipe.trajectories.policy).name
+    policy = find_policy(recipe.trajectories.policy)
     partitions = recipe.engine.partitions
     raw = sorted((folder / "raw").glob("*.parquet"))
     sorting = folder / "sorting"
     shutil.rmtree(sorting, ignore_errors=True)
     decided = context.engine.map(
         _decide_file,
-        [_Decide(str(path), number, policy, partitions, str(sorting)) for number, path in enumerate(raw)],
+        [_Decide(str(path), number, policy.name, partitions, str(sorting)) for number, path in enumerate(raw)],
         label="masks: decide",
         progress=context.progress,
     )
+    surplus: list[dict[str, str]] = [{} for _ in range(partitions)]
+    for identity, reason in _surplus(sorting, policy.rules["R16"]).items():
+        surplus[partition_of(identity, partitions)][identity] = reason
     merged = context.engine.map(
         _merge_partition,
-        [_Merge(part, len(raw), str(sorting), str(folder)) for part in range(partitions)],
+        [_Merge(part, len(raw), str(sorting), str(folder), surplus[part]) for part in range(partitions)],
         label="masks: sort",
         progress=context.progress,
     )
     shutil.rmtree(sorting, ignore_errors=True)
     files = [folder / kind / _part(part) for kind in ("kept", "dropped") for part in range(partitions)]
     return StepOutput(files, _sum(decided, merged))
+
+
+def _surplus(sorting: Path, rule: Rule) -> dict[str, str]:
+    """{id: reason} of kept runs that rule R16 drops, from the sketches in the sorting files."""
+    if rule.action != "drop" or not (rule.limit("near_equal") or rule.limit("runs_a_task")):
+        return {}
+    files = sorted(sorting.glob("part-*/raw-*.arrow"))
+    runs_of: Counter[str] = Counter()
+    for batch in _columns(files, ["task_key"]):
+        runs_of.update(batch.column("task_key").to_pylist())
+    sketches: dict[str, RunSketch] = {}
+    for batch in _columns(files, ["id", "task_key", "reason", "outcome", "stats", "calls", "pairs"]):
+        for row, (task, reason) in enumerate(
+            zip(batch.column("task_key").to_pylist(), batch.column("reason").to_pylist(), strict=True)
+        ):
+            if task and not reason and runs_of[task] > 1:
+                values = {name: batch.column(name)[row].as_py() for name in batch.schema.names}
+                sketches[values["id"]] = RunSketch(
+                    id=values["id"],
+                    task=task,
+                    success=values["outcome"]["success"],
+                    errors=values["stats"]["errors"],
+                    calls=values["calls"],
+                    pairs=tuple(values["pairs"]),
+                )
+    return surplus_runs(
+        sketches.values(),
+        near_equal=rule.limit("near_equal"),
+        least_calls=int(rule.limit("least_calls")),
+        runs_a_task=int(rule.limit("runs_a_task")),
+    )
+
+
+def _columns(files: list[Path], names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of every batch of the sorting files, memory-mapped: other columns are not read."""
+    for path in files:
+        with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index).select(names)
 
 
 def _part(part: int) -> str:
@@ -166,15 +214,21 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 def _rows(decision: Decision, order: str) -> list[dict[str, Any]]:
     """One row of the sorting schema for every piece of a decision, kept ones first."""
     every = [(piece, "") for piece in decision.trajectories] + decision.dropped
-    return [
-        {
-            **piece.to_row(),
-            "order": f"{order}.{number:06d}",
-            "reason": reason,
-            "counts": orjson.dumps({} if reason else _count(piece)),
-        }
-        for number, (piece, reason) in enumerate(every)
-    ]
+    rows = []
+    for number, (piece, reason) in enumerate(every):
+        sketch = sketch_of(piece) if not reason and piece.task.id else None
+        rows.append(
+            {
+                **piece.to_row(),
+                "order": f"{order}.{number:06d}",
+                "reason": reason,
+                "counts": orjson.dumps({} if reason else _count(piece)),
+                "task_key": sketch.task if sketch else "",
+                "calls": sketch.calls if sketch else 0,
+                "pairs": sketch.pairs if sketch else (),
+            }
+        )
+    return rows
 
 
 def _count(trajectory: Trajectory) -> dict[str, Any]:
@@ -198,6 +252,7 @@ class _Merge:
     files: int
     sorting: str
     folder: str
+    surplus: dict[str, str]
 
 
 def _merge_partition(task: _Merge) -> dict[str, Any]:
@@ -223,9 +278,9 @@ def _merge_partition(task: _Merge) -> dict[str, Any]:
         last = ""
         for identity, _, index, row in places:
             record = batches[index].slice(row, 1)
-            reason = record.column("reason")[0].as_py()
-            if identity == last:
-                reason = "R16:same_id"
+            decided = record.column("reason")[0].as_py()
+            reason = "R16:same_id" if identity == last else decided or task.surplus.get(identity, "")
+            if reason != decided:
                 record = _dropped_row(record, reason)
             last = identity
             if reason:

@@ -98,6 +98,33 @@ def test_bytes_do_not_depend_on_how_raw_rows_lie_in_files(tmp_path: Path) -> Non
         assert file.read_bytes() == (two / file.relative_to(one)).read_bytes()
 
 
+def test_near_equal_runs_of_a_task_leave_the_best(tmp_path: Path) -> None:
+    def attempt(words: str, success: bool | None, steps: int = 4) -> Trajectory:
+        messages = [Message("user", "task")]
+        for number in range(steps):
+            messages.append(
+                Message("assistant", words, tool_calls=[ToolCall(f"{number}", "read", f'{{"n": {number}}}')])
+            )
+            messages.append(Message("tool", f"line {number}", tool_call_id=f"{number}", error=False))
+        messages.append(Message("assistant", words))
+        run = Trajectory(trajectory_id("s", "t1", messages), "s", "recorded", messages)
+        run.task.id, run.outcome.success = "t1", success
+        return run
+
+    failed, solved, unknown, other = (
+        attempt("a", False),
+        attempt("b", True),
+        attempt("c", None),
+        attempt("d", True, steps=9),
+    )
+    _write(tmp_path, "a.parquet", [failed, solved])
+    _write(tmp_path, "b.parquet", [unknown, other, solved])
+    counts = masks(_context(tmp_path)).counts
+    assert counts["dropped"] == {"R16:near_equal": 2, "R16:same_id": 1}
+    assert {row["id"] for row in _rows(tmp_path, "kept")} == {solved.id, other.id}
+    assert counts["trained_turns"] == 5 + 10
+
+
 def test_people_are_redacted_in_recorded_runs_only(tmp_path: Path) -> None:
     _write(tmp_path, "a.parquet", [_run("a"), _run("b", source="sessions")])
     counts = masks(_context(tmp_path)).counts
