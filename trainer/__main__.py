@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def main(recipe: Path, run: Path, phase: str, overrides: tuple[str, ...]) -> Non
     except DatamixError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
-    click.echo(f"{summary.steps} steps, {summary.parameters:,} parameters: {summary.checkpoint}")
+    if os.environ.get("RANK", "0") == "0":
+        click.echo(f"{summary.steps} steps, {summary.parameters:,} parameters: {summary.checkpoint}")
 
 
 if __name__ == "__main__":
