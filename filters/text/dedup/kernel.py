@@ -12,6 +12,7 @@ import numpy as np
 from numba import types
 
 from filters.text.dedup.compiled import compiled, inlined
+from filters.text.dedup.utf8 import class_of, decode
 
 __all__ = ["shingle_hashes", "signatures", "trim"]
 
@@ -40,36 +41,6 @@ def _mix(value):
     return value
 
 
-@inlined
-def _decode(data, at, end):
-    """(code point, bytes) of the UTF-8 sequence at `at`; broken sequences give (0xFFFD, 1)."""
-    one = np.uint64(1)
-    lead = np.uint32(data[at])
-    left = end - at
-    if lead >= 0xC2 and lead < 0xE0 and left > one:
-        return ((lead & np.uint32(0x1F)) << np.uint32(6)) | (np.uint32(data[at + one]) & np.uint32(0x3F)), np.uint64(2)
-    if lead >= 0xE0 and lead < 0xF0 and left > np.uint64(2):
-        point = (lead & np.uint32(0x0F)) << np.uint32(12)
-        point |= (np.uint32(data[at + one]) & np.uint32(0x3F)) << np.uint32(6)
-        return point | (np.uint32(data[at + np.uint64(2)]) & np.uint32(0x3F)), np.uint64(3)
-    if lead >= 0xF0 and lead < 0xF5 and left > np.uint64(3):
-        point = (lead & np.uint32(0x07)) << np.uint32(18)
-        point |= (np.uint32(data[at + one]) & np.uint32(0x3F)) << np.uint32(12)
-        point |= (np.uint32(data[at + np.uint64(2)]) & np.uint32(0x3F)) << np.uint32(6)
-        return point | (np.uint32(data[at + np.uint64(3)]) & np.uint32(0x3F)), np.uint64(4)
-    return np.uint32(0xFFFD), one
-
-
-@inlined
-def _class_of(point, points):
-    """The entry of `points` for a code point: CJK ideographs above the table are words, the rest gaps."""
-    if point < np.uint32(0x20000):
-        return points[point] & np.uint32(0xDFFFFFFF)
-    if point < np.uint32(0x323B0):
-        return point | np.uint32(0x80000000)
-    return np.uint32(0)
-
-
 @compiled(U64(RO8, I64, I64, RO64, RO64, RO32, W64))
 def _hash_words(data, start, end, hashes, words, points, out):
     """Write the hash of every word of data[start:end] to `out`; returns how many. Marks and gaps only separate."""
@@ -86,8 +57,8 @@ def _hash_words(data, start, end, hashes, words, points, out):
             piece = hashes[byte]
             at += one
         else:
-            point, size = _decode(data, at, stop)
-            entry = _class_of(point, points)
+            point, size = decode(data, at, stop)
+            entry = class_of(point, points)
             inside = np.uint64(0)
             piece = np.uint64(0)
             if entry & np.uint32(0x80000000):
@@ -118,8 +89,8 @@ def _hash_code_words(data, start, end, hashes, words, kept, points, out):
             piece = hashes[byte]
             at += one
         else:
-            point, size = _decode(data, at, stop)
-            entry = _class_of(point, points)
+            point, size = decode(data, at, stop)
+            entry = class_of(point, points)
             inside = np.uint64(0)
             keep = np.uint64(0)
             piece = np.uint64(0)
@@ -289,7 +260,7 @@ def trim(data, starts, ends, points, unsure):
                 if data[at] < 0x80:
                     at += np.uint64(1)
                 else:
-                    point, size = _decode(data, at, stop)
+                    point, size = decode(data, at, stop)
                     at += size
                     if point >= 0x20000 or points[point] & np.uint32(0x20000000):
                         returns = 1

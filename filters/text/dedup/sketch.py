@@ -18,7 +18,7 @@ from filters.text.dedup import kernel
 from filters.text.dedup.tables import HASH_SEED, PROFILES, TEXT, tables
 from schemas.document import normalise_text
 
-__all__ = ["SCHEME", "Normalised", "Sketches", "normalise", "scheme_tag", "shingle_sets", "sketch"]
+__all__ = ["SCHEME", "Normalised", "Sketches", "normalise", "scheme_tag", "shingle_sets", "sketch", "string_buffers"]
 
 SCHEME = "datamix-fss-1"  # rises when an equal text would get another signature: such signatures must not be mixed
 
@@ -70,7 +70,7 @@ def normalise(texts: pa.Array) -> Normalised:
 
     Raises TypeError when `texts` is not a string array.
     """
-    data, offsets = _buffers(texts)
+    data, offsets = string_buffers(texts)
     starts, ends = offsets[:-1].copy(), offsets[1:].copy()
     unsure = np.zeros(len(starts), np.uint8)
     kernel.trim(data, starts, ends, tables().points, unsure)
@@ -148,7 +148,7 @@ def shingle_sets(
     return sets
 
 
-def _buffers(texts: pa.Array) -> tuple[Bytes, Integers]:
+def string_buffers(texts: pa.Array) -> tuple[Bytes, Integers]:
     """The UTF-8 bytes and the 64-bit offsets of a string array, nulls as empty texts; no text is copied."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
