@@ -31,10 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("datamix.commands.show", "Print a shard row or a trajectory with what is trained in colour."),
     "explain": ("datamix.commands.explain", "Say where one token of a shard came from."),
     "check": ("datamix.commands.check", "Verify a run, shard or trajectory file; exit 1 if anything is off."),
+    "report": ("datamix.commands.report", "Write one self-contained HTML page about a run."),
     "ingest": ("datamix.commands.ingest", "Read recorded agent runs of many formats into canonical trajectories."),
     "convert": ("datamix.commands.convert", "Write trajectories with their masks for a training framework."),
     "masks": ("datamix.commands.masks", "Say where two mask policies differ and how much each leaves to train."),
-    "report": ("datamix.commands.report", "Write one self-contained HTML page about a run."),
 }
 
 INTERRUPTED = 130  # 128 + SIGINT, what shells expect
