@@ -5,6 +5,11 @@ Alignment: `loss_mask[i]` is true when token i itself is a target (predicted fro
 segment). Shifting to targets happens in the model, as with Hugging Face `labels`. The first token of a segment
 has nothing before it and is never a target, whatever its mask says: writers store false there.
 Rows are not padded: a row holds at most `context_tokens` tokens.
+
+`segment_ids`: pretraining "<document id>@<epoch>.<piece>" (both from 0); else the trajectory id, with "#<part>" where it
+was split at user turns and "@<stage>" where that SFT stage (from 0) repeats it. `mask_reasons`: "trained"; "header",
+"system", "user", "tool", "segment_start" (pretraining); or the mask reasons of an assistant message, joined by commas.
+A file holds one or more record batches of about a million tokens; each segment's reasons are its own runs.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,13 @@ import numpy as np
 from pipelines.curriculum.jinja import ChatTemplate
 from pipelines.curriculum.render import TRAINED, Rendered, assemble, turn_reason
 from pipelines.curriculum.template import template_messages
+from pipelines.curriculum.thinking import by_user_turn
 from pipelines.synthesis.tokens import TextTokenizer
 from schemas.errors import InputError
 from schemas.trajectory import Message, Trajectory
 
-__all__ = ["EARLIER_TURN", "ForeignRenderer", "HistoryError"]
+__all__ = ["ForeignRenderer", "HistoryError"]
 
-EARLIER_TURN = "earlier_turn"  # the reason of an answer that another part of a split trajectory trains
 _PRIVATE = range(0xE000, 0xF8FF)
 
 
@@ -80,7 +80,7 @@ class ForeignRenderer:
         except HistoryError:
             if not self._split:
                 raise
-        return [self._whole(part) for part in _by_user_turn(trajectory)]
+        return [self._whole(part) for part in by_user_turn(trajectory)]
 
     def _whole(self, trajectory: Trajectory) -> Rendered:
         private = _unused_character(trajectory)
@@ -225,22 +225,6 @@ class ForeignRenderer:
         if isinstance(value, list):
             return [self._protect(item, private, keep) for item in value]
         return value
-
-
-def _by_user_turn(trajectory: Trajectory) -> list[Trajectory]:
-    """The trajectory up to each user turn's last answer; only the answers after that user turn keep their flags."""
-    messages = trajectory.messages
-    starts = [i for i, m in enumerate(messages) if m.role == "user"] or [0]
-    starts = [starts[0], *(i for i in starts[1:] if messages[i - 1].role != "user")]
-    parts = []
-    for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
-        masked = [
-            replace(m, train=False, mask_reasons=[EARLIER_TURN]) if m.role == "assistant" and i < start else m
-            for i, m in enumerate(messages[:end])
-        ]
-        if any(m.role == "assistant" for m in masked[start:]):
-            parts.append(replace(trajectory, messages=masked))
-    return parts
 
 
 def _common(left: str, right: str) -> int:

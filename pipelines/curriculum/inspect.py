@@ -70,8 +70,8 @@ class Span:
 class Provenance:
     """Where a token comes from.
 
-    `document`, `epoch` and `piece` are set for pretraining; `trajectory` and `turn` (which ChatML turn of it, from 0)
-    for the others.
+    `document`, `epoch` and `piece` are set for pretraining; `trajectory` and `turn` (which ChatML turn of the segment,
+    from 0) for the others. A segment ID#2 is part 2 of a trajectory split at user turns, ID@1 its replay in stage 1.
     """
 
     shard: str
@@ -211,7 +211,7 @@ def explain_token(folder: str | Path, shard: str | Path, row: int, token: int, t
         epoch, _, piece = rest.partition(".")
         made.document, made.epoch, made.piece = document, int(epoch), int(piece)
     else:
-        made.trajectory = segment.segment_id
+        made.trajectory = segment.segment_id.partition("@")[0].partition("#")[0]
         start = tokenizer.controls.get(TURN_START)
         turns = int((found.ids[segment.start : token + 1] == start).sum()) if start is not None else 0
         made.turn = turns - 1 if turns else None

@@ -64,10 +64,9 @@ def shards(context: RunContext) -> StepOutput:
         shutil.rmtree(stale, ignore_errors=True)
         stale.mkdir(parents=True)
     tokenizer = load_tokenizer(run / "tokenizer")
-    _tokenize(context, work)
+    counts = _tokenize(context, work)
     writer = _Writer(context, folder, work, tokenizer.vocab_size, tokenizer.digest)
     audit: list[dict[str, Any]] = []
-    counts: dict[str, Any] = {}
     stages: list[StageIndex] = []
     if recipe.curriculum.pretrain:
         stages += _pretrain(writer, _list(work, "documents"), audit, counts)
@@ -83,7 +82,8 @@ def shards(context: RunContext) -> StepOutput:
     return StepOutput(files, counts)
 
 
-def _tokenize(context: RunContext, work: Path) -> None:
+def _tokenize(context: RunContext, work: Path) -> dict[str, Any]:
+    """Run the tokenizing tasks; returns what only they can count."""
     run, fail = context.run, context.recipe.on_error == "fail"
     tokenizer = str(run / "tokenizer")
     if context.recipe.curriculum.pretrain:
@@ -95,9 +95,13 @@ def _tokenize(context: RunContext, work: Path) -> None:
             documents.append(TokenizeTask(part, str(path), str(mixture), tokenizer, str(work), fail))
         context.engine.map(tokenize_documents, documents, label="tokenize documents", progress=context.progress)
     paths = sorted((run / "trajectories" / "kept").glob("part-*.parquet"))
-    history = context.recipe.curriculum.history
-    tasks = [TokenizeTask(part, str(path), "", tokenizer, str(work), fail, history) for part, path in enumerate(paths)]
-    context.engine.map(tokenize_trajectories, tasks, label="tokenize trajectories", progress=context.progress)
+    history, thinking = context.recipe.curriculum.history, context.recipe.curriculum.thinking
+    tasks = [
+        TokenizeTask(part, str(path), "", tokenizer, str(work), fail, history, thinking)
+        for part, path in enumerate(paths)
+    ]
+    done = context.engine.map(tokenize_trajectories, tasks, label="tokenize trajectories", progress=context.progress)
+    return {"think_blocks_dropped": sum(result["think_blocks_dropped"] for result in done)}
 
 
 def _list(work: Path, name: str) -> _Listing:
@@ -237,9 +241,8 @@ def _sft(writer: _Writer, listing: _Listing, audit: list[dict[str, Any]], counts
     stages = []
     for place, stage in enumerate(plan.stages):
         name = f"sft-{place}-{stage.capacity}"
-        batches = _sft_batches(
-            stage, listing, records, np.array(order, dtype=np.int64), recipe.curriculum.rows_per_file
-        )
+        places = np.array(order, dtype=np.int64)
+        batches = _sft_batches(stage, listing, records, places, recipe.curriculum.rows_per_file, place)
         stages.append(writer.stage("sft", name, stage.capacity, stage.report, batches))
     for i in (i for i in range(len(ids)) if problems[i] is not None):
         audit.append(_audit_row(ids[i], "trajectory", "cannot_render", 0, 0, problem=problems[i]))
@@ -247,16 +250,19 @@ def _sft(writer: _Writer, listing: _Listing, audit: list[dict[str, Any]], counts
         bill, useful = int(records.lengths[i]), int(records.trained[i])
         audit.append(_audit_row(records.ids[i], "trajectory", reason, bill, useful))
     left_out = [row for row in audit if row["record"] == "trajectory"]
+    repeats = [stage.report.get("replayed", {}) for stage in plan.stages]
+    replayed = {key: sum(r.get(key, 0) for r in repeats) for key in ("segments", "tokens", "trained_tokens")}
     reasons = sorted({row["reason"] for row in left_out})
     counts["trajectories"] = {
         "trajectories_in": len(ids),
         "in_shards": len(ids) - len(left_out),
         "left_out": {reason: sum(row["reason"] == reason for row in left_out) for reason in reasons},
         "tokens_in": sum(tokens),
-        "tokens_in_shards": sum(stage.tokens for stage in stages),
+        "tokens_in_shards": sum(stage.tokens for stage in stages) - replayed["tokens"],
         "tokens_left_out": {r: sum(row["tokens"] for row in left_out if row["reason"] == r) for r in reasons},
         "trained_tokens_in": sum(trained),
-        "trained_tokens_in_shards": sum(stage.trained_tokens for stage in stages),
+        "trained_tokens_in_shards": sum(stage.trained_tokens for stage in stages) - replayed["trained_tokens"],
+        "replayed": replayed,
     }
     return stages
 
@@ -274,10 +280,12 @@ def _stop_if_most_fail(problems: Sequence[str | None]) -> None:
 
 
 def _sft_batches(
-    stage: StagePlan, listing: _Listing, records: Records, order: Ints, rows_per_file: int
+    stage: StagePlan, listing: _Listing, records: Records, order: Ints, rows_per_file: int, place: int
 ) -> Iterator[pa.RecordBatch]:
+    """A replayed trajectory is named ID@PLACE, after the stage that repeats it."""
     for first in range(0, len(stage.rows), rows_per_file):
-        rows = stage.rows[first : first + rows_per_file]
+        span = slice(first, first + rows_per_file)
+        rows = stage.rows[span]
         flat = np.array([i for row in rows for i in row], dtype=np.int64)
         at = order[flat]
         columns = [
@@ -287,7 +295,12 @@ def _sft_batches(
             records.lengths[flat],
             listing.record[at],
         ]
-        yield _plan_batch(columns, [records.ids[i] for i in flat.tolist()])
+        names = [
+            f"{records.ids[i]}@{place}" if replayed else records.ids[i]
+            for row, replayed in zip(rows, stage.replayed[span], strict=True)
+            for i in row
+        ]
+        yield _plan_batch(columns, names)
 
 
 def _audit_row(

@@ -4,9 +4,9 @@ Shares are of trained tokens (after masking) by kind of family, as the Nanbeige4
 (arXiv 2607.22083: 64K 82.7/11.6/5.7, 128K 47.8/22.7/29.5, 256K 22.4/8.7/68.9 % reasoning/general/agentic).
 
 Rules, in the order in which they win:
-1. No record is cut; each is in one stage at most. Longer than the last stage: `too_long`. Nothing trained:
-   `nothing_to_train`. Left at the end: `over_budget`, or `no_full_row` where the budget had room but no row could be
-   filled with it.
+1. No record is cut; each is in one stage at most (rows of `replay` come on top). Longer than the last stage:
+   `too_long`. Nothing trained: `nothing_to_train`. Left at the end: `over_budget` (no stage's budget or share had room
+   for it), or `no_full_row` where there was room but no row could be filled with it.
 2. Rows are whole: at least 95 % full, except one row of a stage whose supply does not reach further.
 3. Every stage that can have a first row gets one before any stage gets its second, and a stage's first row starts
    with a record that no earlier stage can hold, if there is one.
@@ -39,11 +39,11 @@ SLACK = 0.01  # how far a stage's last row may pass its budget of trained tokens
 
 @dataclass(slots=True)
 class StagePlan:
-    """One stage. `rows` are lists of record indices in training order, `squares` the summed squared lengths of each."""
+    """One stage. `rows` are lists of record indices in training order; `replayed` says which rows repeat records."""
 
     capacity: int
     rows: list[list[int]]
-    squares: list[int]
+    replayed: list[bool]
     report: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,19 +73,25 @@ def plan_stages(records: Records, stages: Sequence[SftStage], seed: int, *, cost
     left_out = [(int(i), "too_long") for i in np.flatnonzero(too_long)]
     left_out += [(int(i), "nothing_to_train") for i in np.flatnonzero(useless)]
     states = [
-        StageState(n, stage.context_tokens, stage.trained_tokens, _present_shares(records, stage))
+        StageState(n, stage.context_tokens, _fresh_budget(n, stage), _present_shares(records, stage))
         for n, stage in enumerate(stages)
     ]
     metered = [bool(stage.shares) for stage in stages]
     builder = RowBuilder(records, np.flatnonzero(~too_long & ~useless).tolist(), KINDS)
     _choose_rows(builder, states, metered)
-    planned = [_finish(records, state, seed, cost_window) for state in states]
-    for plan, state, stage in zip(planned, states, stages, strict=True):
-        plan.report.update(_shares_report(state, stage))
+    planned = []
+    for state, stage in zip(states, stages, strict=True):
+        again = _replay(records, states, stage, state.number, metered)
+        planned.append(_finish(records, state, again, stage, [seed, state.number], cost_window))
     for index in (i for i in range(len(records)) if builder.free[i]):
         stops = {state.stopped_by for state in states if records.lengths[index] <= state.capacity}
         left_out.append((index, "over_budget" if "budget" in stops else "no_full_row"))
     return Plan(planned, sorted(left_out))
+
+
+def _fresh_budget(number: int, stage: SftStage) -> int:
+    """Trained tokens of records that no earlier stage has; the first stage has nothing to replay."""
+    return round((1 - stage.replay) * stage.trained_tokens) if number else stage.trained_tokens
 
 
 def _present_shares(records: Records, stage: SftStage) -> dict[str, float]:
@@ -203,48 +209,78 @@ def _fair_quotas(builder: RowBuilder, states: Sequence[StageState], number: int,
     return quotas
 
 
-def _finish(records: Records, state: StageState, seed: int, cost_window: int) -> StagePlan:
+def _replay(
+    records: Records, states: Sequence[StageState], stage: SftStage, number: int, metered: list[bool]
+) -> StageState:
+    """Whole rows of records of earlier stages for a stage's `replay`: at most the budget, but one row if any."""
+    budget = stage.trained_tokens - states[number].budget
+    again = StageState(number, stage.context_tokens, budget, states[number].shares)
+    earlier = sorted(i for state in states[:number] for row in state.rows for i in row)
+    if budget and earlier:
+        builder = RowBuilder(records, earlier, KINDS)
+        builder.start(_preferences(records, states, number, hardest=False), stage.context_tokens)
+        quotas = _quotas(builder, [again], 0, None, metered[number : number + 1])
+        while builder.add_row(again, quotas, (1 + SLACK) * budget):
+            pass
+    return again
+
+
+def _packed(records: Records, state: StageState) -> list[list[int]]:
     """Pack what was chosen; the rows as built are kept where best fit would need more of them."""
     chosen = sorted(index for row in state.rows for index in row)
-    lengths = records.lengths[chosen]
-    packing = pack(lengths, state.capacity) if chosen else None
-    if packing is None:
-        rows: list[list[int]] = []
-    elif packing.rows <= len(state.rows):
-        rows = [[chosen[i] for i in packing.row(n)] for n in range(packing.rows)]
-    else:
-        rows = [sorted(row, key=lambda i: (-records.lengths[i], i)) for row in state.rows]
-    squares = [int((records.lengths[row] ** 2).sum()) for row in rows]
-    order = order_rows(np.array(squares, dtype=np.int64), [seed, state.number], window=cost_window).tolist()
-    tokens = int(lengths.sum()) if chosen else 0
-    room = len(rows) * state.capacity
-    report = {
+    if chosen:
+        packing = pack(records.lengths[chosen], state.capacity)
+        if packing.rows <= len(state.rows):
+            return [[chosen[i] for i in packing.row(n)] for n in range(packing.rows)]
+    return [sorted(row, key=lambda i: (-records.lengths[i], i)) for row in state.rows]
+
+
+def _finish(
+    records: Records, state: StageState, again: StageState, stage: SftStage, seed: list[int], cost_window: int
+) -> StagePlan:
+    """Rows in training order, and what the report says of them."""
+    fresh, repeated = _packed(records, state), _packed(records, again)
+    rows = fresh + repeated
+    lengths = [records.lengths[row] for row in rows]
+    squares = np.array([int((length**2).sum()) for length in lengths], dtype=np.int64)
+    order = order_rows(squares, seed, window=cost_window).tolist()
+    tokens = [int(length.sum()) for length in lengths]
+    report: dict[str, Any] = {
         "rows": len(rows),
-        "segments": len(chosen),
-        "tokens": tokens,
-        "trained_tokens": state.trained,
-        "budget_trained_tokens": state.budget,
-        "fill": tokens / room if room else None,
-        "short_rows": sum(int(records.lengths[row].sum()) < MIN_FILL * state.capacity for row in rows),
-        "longest_segment": int(lengths.max()) if chosen else 0,
-        "sum_of_squares": sum(squares),
+        "segments": sum(len(row) for row in rows),
+        "tokens": sum(tokens),
+        "trained_tokens": state.trained + again.trained,
+        "budget_trained_tokens": stage.trained_tokens,
+        "fill": sum(tokens) / (len(rows) * state.capacity) if rows else None,
+        "short_rows": sum(count < MIN_FILL * state.capacity for count in tokens),
+        "longest_segment": max((int(length.max()) for length in lengths), default=0),
+        "sum_of_squares": int(squares.sum()),
+        **_shares_report(state, again, stage),
     }
-    return StagePlan(state.capacity, [rows[n] for n in order], [squares[n] for n in order], report)
+    if stage.replay:
+        report["replayed"] = {
+            "rows": len(repeated),
+            "segments": sum(len(row) for row in repeated),
+            "tokens": sum(tokens[len(fresh) :]),
+            "trained_tokens": again.trained,
+        }
+    return StagePlan(state.capacity, [rows[n] for n in order], [n >= len(fresh) for n in order], report)
 
 
-def _shares_report(state: StageState, stage: SftStage) -> dict[str, Any]:
+def _shares_report(state: StageState, again: StageState, stage: SftStage) -> dict[str, Any]:
     """Shares wanted and reached, in trained tokens, and what each kind lacks of its part of the budget."""
-    total = state.trained
+    taken = {kind: state.taken.get(kind, 0) + again.taken.get(kind, 0) for kind in KINDS}
+    total = sum(taken.values())
     wanted: dict[str, float] = {str(kind): share for kind, share in stage.shares.items()}
-    kinds = sorted(set(wanted) | {kind for kind, taken in state.taken.items() if taken})
+    kinds = sorted(set(wanted) | {kind for kind, tokens in taken.items() if tokens})
     return {
         "kinds_without_supply": sorted(kind for kind, share in wanted.items() if share and kind not in state.shares),
         "shares": {
             kind: {
                 "wanted": wanted.get(kind, 0.0) if wanted else None,
-                "reached": state.taken.get(kind, 0) / total if total else 0.0,
-                "trained_tokens": state.taken.get(kind, 0),
-                "shortfall": max(0, round(wanted.get(kind, 0) * stage.trained_tokens) - state.taken.get(kind, 0)),
+                "reached": taken[kind] / total if total else 0.0,
+                "trained_tokens": taken[kind],
+                "shortfall": max(0, round(wanted.get(kind, 0) * stage.trained_tokens) - taken[kind]),
             }
             for kind in kinds
         },

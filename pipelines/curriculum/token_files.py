@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pipelines.curriculum.render import Rendered
 from pipelines.curriculum.renderers import open_renderer
 from pipelines.curriculum.stages import kind_of
+from pipelines.curriculum.thinking import prepare_thinking
 from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.errors import CheckError, InputError
 from schemas.files import atomic_path
@@ -72,6 +73,7 @@ class TokenizeTask:
     work: str
     fail: bool
     history: str = "refuse"
+    thinking: str = "keep"
 
     def path(self, suffix: str) -> Path:
         """`work/NAME-part.suffix`, NAME being documents or trajectories."""
@@ -123,13 +125,15 @@ def tokenize_trajectories(task: TokenizeTask) -> dict[str, Any]:
     tokenizer = load_tokenizer(task.tokenizer)
     dtype = token_dtype(tokenizer.vocab_size)
     rows: list[dict[str, Any]] = []
+    emptied = 0
     with (
         atomic_path(task.path("bin")) as tokens_path,
         atomic_path(task.path("mask")) as mask_path,
         open(tokens_path, "wb") as tokens_out,
         open(mask_path, "wb") as mask_out,
     ):
-        for trajectory, rendered in _rendered(task, tokenizer):
+        for trajectory, rendered, dropped in _rendered(task, tokenizer):
+            emptied += dropped
             if isinstance(rendered, InputError):
                 if task.fail:
                     raise InputError(f"{rendered} (trajectory {trajectory.id})", path=task.source)
@@ -141,7 +145,7 @@ def tokenize_trajectories(task: TokenizeTask) -> dict[str, Any]:
                 _write(tokens_out, part.ids.astype(dtype))
                 _write(mask_out, part.mask.astype(np.uint8))
     _write_arrow(task.path("arrow"), rows, TRAJECTORIES_SCHEMA)
-    return {"trajectories": len(rows), "tokens": sum(row["tokens"] for row in rows)}
+    return {"rows": len(rows), "tokens": sum(row["tokens"] for row in rows), "think_blocks_dropped": emptied}
 
 
 def _trajectory_row(trajectory: Trajectory, name: str, found: Rendered, problem: str | None) -> dict[str, Any]:
@@ -157,11 +161,20 @@ def _trajectory_row(trajectory: Trajectory, name: str, found: Rendered, problem:
     }
 
 
-def _rendered(task: TokenizeTask, tokenizer: TextTokenizer) -> Iterator[tuple[Trajectory, list[Rendered] | InputError]]:
+def _rendered(
+    task: TokenizeTask, tokenizer: TextTokenizer
+) -> Iterator[tuple[Trajectory, list[Rendered] | InputError, int]]:
+    """Each trajectory with its renderings (or error) and how many think blocks were emptied in them."""
     render = open_renderer(tokenizer, history=task.history)
     for batch in pq.ParquetFile(task.source).iter_batches(batch_size=TRAJECTORY_BATCH):
         trajectories = [Trajectory.from_row(raw) for raw in batch.to_pylist()]
-        yield from zip(trajectories, render(trajectories), strict=True)
+        prepared = [prepare_thinking(trajectory, task.thinking) for trajectory in trajectories]
+        results = iter(render([part for parts, _ in prepared for part in parts]))
+        for trajectory, (parts, emptied) in zip(trajectories, prepared, strict=True):
+            found = [next(results) for _ in parts]
+            errors = [one for one in found if isinstance(one, InputError)]
+            rendered = [one for many in found if not isinstance(many, InputError) for one in many]
+            yield (trajectory, errors[0], 0) if errors else (trajectory, rendered, emptied)
 
 
 def _write(out: BinaryIO, values: npt.NDArray[Any]) -> None:

@@ -41,21 +41,29 @@ class TokenizerConfig(Strict):
 
 
 class PretrainStage(Strict):
-    """Rows of `context_tokens` from the reweighted corpus, `budget_tokens` in all."""
+    """Rows of `context_tokens` from the reweighted corpus, `budget_tokens` in all.
+
+    `rope_theta` changes the rotary base from this stage on (null leaves it).
+    """
 
     context_tokens: int = Field(ge=16, le=16_777_216)
     budget_tokens: int = Field(ge=1)
+    rope_theta: float | None = Field(default=None, gt=0)
 
 
 class SftStage(Strict):
     """One stage of the trajectory curriculum.
 
-    `trained_tokens` is the budget after loss masking; `shares` are of trained tokens by kind of family.
+    `trained_tokens` is the budget after loss masking; `shares` are of trained tokens by kind of family. `replay` is the
+    part of the budget that is taken once more from records of earlier stages, in whole rows of their own.
+    `rope_theta` changes the rotary base from this stage on (null leaves it).
     """
 
     context_tokens: int = Field(ge=64, le=16_777_216)
     trained_tokens: int = Field(ge=1)
     shares: dict[Literal["reasoning", "general", "agentic"], Share] = {}
+    rope_theta: float | None = Field(default=None, gt=0)
+    replay: float = Field(default=0.0, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> SftStage:
@@ -70,7 +78,8 @@ class CurriculumConfig(Strict):
 
     `cost_window` > 1 puts rows of like cost (sum of squared segment lengths) side by side, so many at a time.
     `history` says what happens where the tokenizer's own chat template rewrites earlier turns: refuse that trajectory,
-    or split it at its user turns.
+    or split it at its user turns. `thinking` is what becomes of the think blocks before the last user message: keep,
+    drop, or split (a rendering for each user message, earlier blocks empty, each answer trained once).
     """
 
     pretrain: list[PretrainStage] = []
@@ -78,6 +87,7 @@ class CurriculumConfig(Strict):
     rows_per_file: int = Field(default=256, ge=1)
     cost_window: int = Field(default=1, ge=1)
     history: Literal["refuse", "split"] = "refuse"
+    thinking: Literal["keep", "drop", "split"] = "keep"
 
     @model_validator(mode="after")
     def _contexts_rise(self) -> CurriculumConfig:

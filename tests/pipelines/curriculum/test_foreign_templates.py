@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
-from pipelines.curriculum.foreign import EARLIER_TURN, HistoryError
+from pipelines.curriculum.foreign import HistoryError
 from pipelines.curriculum.render import Rendered
 from pipelines.curriculum.renderers import chat_template_of, open_renderer
 from pipelines.curriculum.template import CHAT_TEMPLATE
+from pipelines.curriculum.thinking import EARLIER_TURN
 from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.errors import InputError
 from schemas.trajectory import Message, ToolCall, Trajectory

@@ -233,3 +233,72 @@ def test_rows_of_like_cost_are_neighbours_where_asked(make_run: MakeRun, recipe_
     inside = sum(max(block) - min(block) for block in blocks)
     shuffled = sum(max(costs[i::11]) - min(costs[i::11]) for i in range(len(blocks)))
     assert inside < shuffled
+
+
+def test_a_replayed_trajectory_is_named_after_its_stage(make_run: MakeRun, recipe_text: str) -> None:
+    text = recipe_text.replace("agentic: 0.7}}", "agentic: 0.7}, replay: 0.4}")
+    context = make_run(recipe=parse_recipe(text))
+    output = shards(context)
+    names = [name for name, *_ in segments_of(context.run, read_index(context.run / "shards"), "sft")]
+    again = [name for name in names if name.endswith("@1")]
+    counts = output.counts["trajectories"]
+    assert len(again) == counts["replayed"]["segments"] > 0
+    assert {name.removesuffix("@1") for name in again} <= set(names)
+    assert counts["in_shards"] == len(names) - len(again)
+    assert counts["tokens_in"] == counts["tokens_in_shards"] + sum(counts["tokens_left_out"].values())
+    assert check_shards(context.run / "shards", context.run / "tokenizer") == []
+
+
+def conversation(number: int) -> Trajectory:
+    messages = [
+        Message("user", f"one {number}"),
+        Message("assistant", "A", "think a", train=True),
+        Message("user", "two"),
+        Message("assistant", "B", "think b", train=True),
+    ]
+    return Trajectory(f"{number:032x}", "s", "recorded", messages)
+
+
+@pytest.mark.parametrize(("mode", "dropped", "names"), [("keep", 0, 12), ("drop", 12, 12), ("split", 12, 24)])
+def test_thinking_of_earlier_turns(
+    make_run: MakeRun, recipe_text: str, bpe: TextTokenizer, mode: str, dropped: int, names: int
+) -> None:
+    text = recipe_text.replace("rows_per_file: 3", f"rows_per_file: 3\n  thinking: {mode}")
+    context = make_run(trajectories=[conversation(i) for i in range(12)], recipe=parse_recipe(text))
+    output = shards(context)
+    assert output.counts["think_blocks_dropped"] == dropped
+    found = segments_of(context.run, read_index(context.run / "shards"), "sft")
+    assert len(found) == names
+    for name, ids, mask, _ in found:
+        trained = bpe.decode([token for token, on in zip(ids, mask, strict=True) if on])
+        last = "<think>\nthink b\n</think>\n\nB<|im_end|>"
+        if mode == "keep":
+            assert trained == "<think>\nthink a\n</think>\n\nA<|im_end|>" + last
+        elif mode == "drop":
+            assert trained == "<think>\n\n</think>\n\nA<|im_end|>" + last
+        elif name.endswith("#0"):
+            assert trained == "<think>\nthink a\n</think>\n\nA<|im_end|>"
+        else:
+            assert name.endswith("#1") and trained == last
+
+
+def test_a_template_that_refuses_most_trajectories_stops_the_step(make_run: MakeRun) -> None:
+    context = make_run()
+    (context.run / "tokenizer" / "chat_template.jinja").write_text("{{ raise_exception('no tools here') }}")
+    with pytest.raises(InputError, match=r"56 of 56 trajectories \(100\.0%\) cannot be rendered.*no tools here"):
+        shards(context)
+
+
+def test_empty_documents_first_last_and_alone(
+    make_run: MakeRun, new_documents: Callable[..., list[dict[str, Any]]], bpe: TextTokenizer
+) -> None:
+    rows = new_documents(6)
+    for place, row in zip((0, 3, 5), sorted(rows, key=lambda r: r["id"])[::2], strict=True):
+        row["text"] = "" if place != 3 else row["text"]
+    context = make_run(documents=rows, trajectories=[], epochs=1)
+    output = shards(context)
+    counts = output.counts["documents"]
+    assert counts["copies_in_shards"] == counts["copies_in"] == 6
+    ends = [ids for _, ids, _, _ in segments_of(context.run, read_index(context.run / "shards"), "pretrain")]
+    assert ends.count([bpe.end_of_text_id]) == 2
+    assert check_shards(context.run / "shards", context.run / "tokenizer") == []

@@ -206,3 +206,32 @@ def test_every_record_is_used_once_or_left_out_with_a_reason(
 )
 def test_kind_of(family: str, tools: str, message: Message, kind: str) -> None:
     assert kind_of(Trajectory("0", "s", family, [message], tools=tools)) == kind
+
+
+def test_replay_takes_part_of_the_budget_from_earlier_stages_in_rows_of_its_own() -> None:
+    supply = drawn(0, PLENTY)
+    plain = stages(400_000)
+    mixed = [plain[0], plain[1].model_copy(update={"replay": 0.3}), plain[2]]
+    plan = plan_stages(supply, mixed, 1)
+    assert not any(plan.stages[0].replayed) and not any(plan.stages[2].replayed)
+    second = plan.stages[1]
+    again = [i for row, repeated in zip(second.rows, second.replayed, strict=True) if repeated for i in row]
+    fresh = [i for row, repeated in zip(second.rows, second.replayed, strict=True) if not repeated for i in row]
+    first = {i for row in plan.stages[0].rows for i in row}
+    assert again and set(again) <= first and len(set(again)) == len(again)
+    assert not first & set(fresh)
+    replayed = second.report["replayed"]
+    assert replayed["trained_tokens"] == int(supply.trained[again].sum())
+    assert 60_000 < replayed["trained_tokens"] <= 1.01 * 120_000
+    assert second.report["trained_tokens"] == int(supply.trained[again].sum() + supply.trained[fresh].sum())
+    assert second.report["fill"] >= 0.95
+    once = [i for s in plan.stages for row, r in zip(s.rows, s.replayed, strict=True) if not r for i in row]
+    assert sorted(once + [index for index, _ in plan.left_out]) == list(range(len(supply)))
+
+
+def test_the_first_stage_has_nothing_to_replay() -> None:
+    rows = [("general", 60, 30, 5.0)] * 80
+    stage = SftStage(context_tokens=480, trained_tokens=1_200, replay=0.5)
+    plan = plan_stages(records(rows), [stage], 1)
+    assert plan.stages[0].replayed == [False] * len(plan.stages[0].rows)
+    assert plan.stages[0].report["trained_tokens"] == 1_200
