@@ -8,7 +8,7 @@ from pipelines.synthesis.ingest.parts import json_text, task_text
 from pipelines.synthesis.ingest.records import Notes, Place, RecordError
 from schemas.trajectory import Message, Outcome, Stats, Task, ToolCall, Trajectory, trajectory_id
 
-__all__ = ["assemble", "bind_results", "count", "make_encodable"]
+__all__ = ["assemble", "bind_results", "count", "make_storable"]
 
 
 class _Calls:
@@ -89,8 +89,8 @@ def bind_results(messages: list[Message], notes: Notes) -> None:
             calls.block = []
 
 
-def make_encodable(messages: list[Message], notes: Notes) -> None:
-    """Replace lone surrogates (from JSON inside JSON), which no UTF-8 file can hold, in place."""
+def make_storable(messages: list[Message], notes: Notes) -> None:
+    """Replace what the file format cannot hold, in place: lone surrogates (from JSON inside JSON), names of no text."""
 
     def clean(text: str) -> str:
         if text.isascii():
@@ -104,6 +104,10 @@ def make_encodable(messages: list[Message], notes: Notes) -> None:
 
     for message in messages:
         message.content = clean(message.content)
+        for name in ("name", "stop", "tool_call_id"):
+            if not isinstance(getattr(message, name), str | None):
+                notes.add(f"a {name} that is no text, left out")
+                setattr(message, name, None)
         if message.reasoning is not None:
             message.reasoning = clean(message.reasoning)
         for call in message.tool_calls:
@@ -140,7 +144,7 @@ def assemble(
     """The canonical record of one run. Raises RecordError when there are no messages."""
     if not messages:
         raise RecordError("messages", "the run has no messages")
-    make_encodable(messages, notes)
+    make_storable(messages, notes)
     bind_results(messages, notes)
     task = task or Task()
     if not task.instruction:

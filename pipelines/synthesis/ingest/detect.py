@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.synthesis.ingest.records import Reader
 from schemas.errors import UsageError
 
-__all__ = ["FORMATS", "Readers"]
+__all__ = ["FORMATS", "Readers", "score_of"]
 
 _SURE = 0.9
 
@@ -86,16 +86,20 @@ class Readers:
         """The reader with the highest score above zero (the fixed one whatever its score); None when none matches."""
         if self.fixed:
             return self._readers[0]
-        if self._last is not None and self._last.matches(value) >= _SURE:
+        if self._last is not None and score_of(self._last, value) >= _SURE:
             return self._last
         score, best = 0.0, None
         for reader in self._readers:
-            found = reader.matches(value)
+            found = score_of(reader, value)
             if found > score:
                 score, best = found, reader
         self._last = best
         return best
 
-    def score(self, value: Any) -> float:
-        """The highest score of any reader for `value`."""
-        return max(reader.matches(value) for reader in self._readers)
+
+def score_of(reader: Reader, value: Any) -> float:
+    """`reader.matches(value)`; a value of a shape that the reader did not expect at all does not match."""
+    try:
+        return reader.matches(value)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return 0.0

@@ -105,7 +105,7 @@ def _part_text(part: Any, notes: Notes, field: str) -> str:
         return part
     if not isinstance(part, dict):
         raise RecordError(field, "a content part must be an object", part)
-    kind = part.get("type", "text")
+    kind = str(part.get("type", "text"))[:40]
     if kind in _TEXT_PARTS:
         text = part.get("text", part.get("value", part.get("refusal")))
         if text is None:
@@ -115,7 +115,7 @@ def _part_text(part: Any, notes: Notes, field: str) -> str:
         return text
     if kind in ("tool_reference",):
         return ""
-    return omitted(_MEDIA.get(str(kind), str(kind)), notes)
+    return omitted(_MEDIA.get(kind, kind), notes)
 
 
 def arguments_text(arguments: Any, notes: Notes) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.synthesis.ingest import files
-from pipelines.synthesis.ingest.detect import Readers
+from pipelines.synthesis.ingest.detect import Readers, score_of
 from pipelines.synthesis.ingest.records import Place, RecordError, Session, SetAside, parse_json, shorten
 from schemas.errors import InputError
 from schemas.trajectory import Trajectory
@@ -74,9 +74,13 @@ def ingest_paths(paths: Iterable[str | Path], format: str = "auto") -> Iterator[
 def read_file(path: str, format: str = "auto") -> Iterator[Item]:
     """The trajectories of one file (see `ingest_paths`)."""
     readers = Readers(format)
+    given = False
     try:
-        kind = files.sniff(path)
-        yield from _BY_KIND[kind](path, readers)
+        for item in _BY_KIND[files.sniff(path)](path, readers):
+            given = True
+            yield item
+        if not given:
+            yield SetAside(path, "", "", "the file holds no record", "", None)
     except (OSError, EOFError) as error:
         yield SetAside(path, "", "", f"the file cannot be read to its end: {error}", "", None)
     except Exception as error:
@@ -94,11 +98,15 @@ def _one(value: Any, place: Place, readers: Readers, repairs: list[str]) -> Iter
     if reader is None:
         yield SetAside(place.path, place.record, "", "no reader recognises this record", shorten(value), None)
         return
+    given = False
     try:
         for item in reader.read(value, place):
+            given = True
             if repairs and isinstance(item, Trajectory):
                 item.notes.extend(dict.fromkeys(repairs))
             yield item
+        if not given:
+            raise RecordError("", "the record holds no run", value)
     except RecordError as error:
         yield error.at(place, reader.name)
     except (AttributeError, KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
@@ -121,7 +129,7 @@ def _lines(path: str, readers: Readers) -> Iterator[Item]:
         parsed = [(number, _parsed(data, Place(path, f"line {number}"))) for number, data in head]
         sample = Session([(number, value[0]) for number, value in parsed if not isinstance(value, SetAside)])
         reader = readers.best(sample) if sample.lines else None
-        if reader is not None and reader.matches(sample) >= _SESSION_SCORE:
+        if reader is not None and score_of(reader, sample) >= _SESSION_SCORE:
             yield from _session(path, readers, parsed, lines)
             return
         for number, value in parsed:
@@ -165,7 +173,7 @@ def _array(path: str, readers: Readers) -> Iterator[Item]:
                 held.append(_parsed(data, Place(path, f"[{len(held)}]")))
             values = [value[0] for value in held if not isinstance(value, SetAside)]
             reader = readers.best(values)
-            if reader is not None and reader.matches(values) > 0:
+            if reader is not None and score_of(reader, values) > 0:
                 yield from _whole(path, readers)
                 return
             for value in held:
@@ -209,7 +217,7 @@ def _is_map(path: str, readers: Readers) -> bool:
     if value is None:
         return False
     reader = readers.best(value)
-    return reader is not None and reader.matches(value) >= _MAP_SCORE
+    return reader is not None and score_of(reader, value) >= _MAP_SCORE
 
 
 def _whole(path: str, readers: Readers) -> Iterator[Item]:

@@ -21,7 +21,7 @@ _KINDS = {"text_observation", "message_action", "api_action", "code_action", "we
 
 def _kind(item: Any) -> str | None:
     found = item.get("class_", item.get("type")) if isinstance(item, dict) else None
-    return found if found in _KINDS else None
+    return found if isinstance(found, str) and found in _KINDS else None
 
 
 class AgentData:

@@ -26,7 +26,7 @@ def has_blocks(value: Any) -> bool:
     ):
         return False
     return any(
-        isinstance(block, dict) and block.get("type") in _BLOCKS
+        isinstance(block, dict) and str(block.get("type")) in _BLOCKS
         for item in value[:12]
         if isinstance(item, dict) and isinstance(item.get("content"), list)
         for block in item["content"]

@@ -28,7 +28,7 @@ _INTERRUPTED = "[Request interrupted by user"
 
 
 def _is_line(value: Any) -> bool:
-    if not isinstance(value, dict) or "type" not in value:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         return False
     if value["type"] in ("user", "assistant"):
         return "message" in value and ("uuid" in value or "sessionId" in value)
@@ -98,7 +98,7 @@ class _Table:
 
     def take(self, number: int, line: Any) -> SetAside | None:
         """Place one line; a SetAside when it cannot be."""
-        if not isinstance(line, dict) or "type" not in line:
+        if not isinstance(line, dict) or not isinstance(line.get("type"), str):
             return self._aside(number, "", "a line must be an object with a type", line)
         uuid, link = line.get("uuid"), line.get("parentUuid")
         if line["type"] not in ("user", "assistant"):

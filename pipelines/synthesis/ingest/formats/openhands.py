@@ -143,7 +143,7 @@ class _Conversation:
             self.notes.add("events without ids: calls rebuilt from action fields, results paired by adjacency")
 
     def _act(self, event: Mapping[str, Any], field: str) -> None:
-        action = event["action"]
+        action = str(event["action"])
         arguments = event["args"] if isinstance(event.get("args"), dict) else event
         self.finished = self.finished or action == "finish"
         if action == "system":
@@ -233,7 +233,7 @@ class _Conversation:
         self._unpaired = identity
 
     def _observe(self, event: Mapping[str, Any], field: str) -> None:
-        kind = event["observation"]
+        kind = str(event["observation"])
         if kind in _SILENT_OBSERVATIONS:
             return
         extras = mapping(event.get("extras"))

@@ -28,12 +28,12 @@ _ROLES = {
 
 
 def _is_line(value: Any) -> bool:
-    if not isinstance(value, dict) or value.get("type") not in _TYPES:
+    if not isinstance(value, dict) or str(value.get("type")) not in _TYPES:
         return False
     if value["type"] != "message":
         return True
     message = value.get("message")
-    return isinstance(message, dict) and message.get("role") in _ROLES and "uuid" not in value
+    return isinstance(message, dict) and str(message.get("role")) in _ROLES and "uuid" not in value
 
 
 class PiSession:
@@ -66,7 +66,8 @@ class PiSession:
                 continue
             key = str(line["id"]) if "parentId" in line else f"line {number}"
             entries[key] = (number, line)
-            parent[key] = line.get("parentId", last)
+            link = line.get("parentId", last)
+            parent[key] = link if isinstance(link, str) else None
             last = key
         found = list(paths(list(entries), parent))
         for index, (path, given) in enumerate(found):

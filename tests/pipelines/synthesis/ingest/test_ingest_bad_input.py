@@ -198,6 +198,13 @@ def test_license_and_readme_are_reported_as_no_trajectories(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("text", ["[]", "{}", "[ ]\n", "[[]]", "\n\n"])
+def test_a_file_without_a_record_says_so(ingest, text):
+    trajectories, aside = ingest(text)
+    assert trajectories == []
+    assert len(aside) == 1
+
+
 def test_mixed_formats_in_one_file_are_read_row_by_row(ingest):
     sharegpt = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}
     trajectories, aside = ingest(lines=[chat(), sharegpt, chat()])

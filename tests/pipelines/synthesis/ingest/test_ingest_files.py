@@ -23,14 +23,14 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(JSON_VALUES, max_size=6), st.sampled_from([None, 1]), st.booleans())
 def test_elements_of_any_array_equal_a_whole_parse(values, indent, ascii_only):
     data = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     assert [json.loads(part) for part in elements(io.BytesIO(data))] == values
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=5))
 def test_pairs_of_any_object_equal_a_whole_parse(value):
     data = json.dumps(value).encode()
