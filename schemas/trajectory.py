@@ -164,7 +164,7 @@ class Trajectory:
     extra: str | None = None
 
     def to_row(self) -> dict[str, Any]:
-        """The dict that `pyarrow.Table.from_pylist(…, TRAJECTORY_SCHEMA)` takes. Lists of strings are shared, not copied."""
+        """The dict that `pyarrow.Table.from_pylist(…, TRAJECTORY_SCHEMA)` takes. Lists of strings are shared."""
         row = _plain(self)
         row["messages"] = [
             {**_plain(message), "tool_calls": [_plain(call) for call in message.tool_calls]}
