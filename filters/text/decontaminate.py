@@ -12,6 +12,7 @@ Published practice differs: GPT-3 (arXiv:2005.14165, appendix C) drops on a sing
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,6 +41,7 @@ _FILTER_BITS = 22
 _WORD = re.compile(r"\w+")
 
 Hashes = npt.NDArray[np.uint64]
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a document holds: the unit that is covered best, and the longest matched span of the document."""
+    """What a document holds: the unit that is covered best, and the longest matched span of the document.
+
+    `benchmark` is the benchmark of the unit, `item` its record and field.
+    """
 
     benchmark: str
+    item: str
     matched: str
     coverage: float
 
@@ -89,41 +95,45 @@ def _long_enough(text: str) -> bool:
     return sum(1 for _, _ in zip(_WORD.finditer(text), range(LEAST_WORDS), strict=False)) == LEAST_WORDS
 
 
-@dataclass(frozen=True, slots=True)
 class Benchmarks:
-    """All units, as runs. For each width: `grams` sorted hashes; `owners` the units of grams[i], by `starts`.
+    """All units as runs, indexed for search.
 
-    `needed` is the number of runs of each unit that count, `names` how it is called in a record.
+    Of unit u, `benchmarks[u]` says where it is from, `names[u]` how it is called, `widths[u]` how many words its runs
+    have; the hashes of its runs that count are `flat[bounds[u]:bounds[u + 1]]`, sorted and distinct.
     """
 
-    width: int
-    names: list[str]
-    needed: npt.NDArray[np.int64]
-    grams: dict[int, Hashes]
-    starts: dict[int, npt.NDArray[np.int64]]
-    owners: dict[int, npt.NDArray[np.int64]]
+    def __init__(
+        self, benchmarks: list[str], names: list[str], widths: Integers, flat: Hashes, bounds: Integers
+    ) -> None:
+        self.benchmarks, self.names = benchmarks, names
+        self.widths, self.flat, self.bounds = widths, flat, bounds
+        self._index: dict[int, tuple[Hashes, Integers, Integers]] = {}  # width: grams, starts, units of each gram
+        units = np.repeat(np.arange(len(names)), np.diff(bounds))
+        for width in np.unique(widths).tolist():
+            here = widths[units] == width
+            order = np.lexsort((units[here], flat[here]))
+            grams, first = np.unique(flat[here][order], return_index=True)
+            self._index[width] = grams, np.append(first, len(order)), units[here][order]
 
     def save(self, path: Path) -> None:
         """Write as one numpy file (no pickle)."""
-        arrays: dict[str, Any] = {"needed": self.needed}
-        for width in self.grams:
-            arrays |= {
-                f"grams{width}": self.grams[width],
-                f"starts{width}": self.starts[width],
-                f"owners{width}": self.owners[width],
-            }
-        text = json.dumps({"width": self.width, "names": self.names, "widths": sorted(self.grams)})
-        arrays["about"] = np.frombuffer(text.encode(), np.uint8)
+        about = json.dumps({"benchmarks": self.benchmarks, "names": self.names}).encode()
         with atomic_path(path) as temporary, open(temporary, "wb") as sink:
-            np.savez(sink, **arrays)
+            np.savez(
+                sink,
+                about=np.frombuffer(about, np.uint8),
+                widths=self.widths,
+                flat=self.flat,
+                bounds=self.bounds,
+            )
 
     @classmethod
     def load(cls, path: Path) -> Benchmarks:
         """Read what `save` wrote."""
         with np.load(path, allow_pickle=False) as stored:
             about = json.loads(stored["about"].tobytes().decode())
-            tables = [{w: stored[f"{name}{w}"] for w in about["widths"]} for name in ("grams", "starts", "owners")]
-            return cls(about["width"], about["names"], stored["needed"], *tables)
+            arrays = [stored[name] for name in ("widths", "flat", "bounds")]
+        return cls(about["benchmarks"], about["names"], *arrays)
 
     def search(self, texts: pa.Array) -> dict[int, Match]:
         """Row number to what was found in it, for the rows of `texts` that hold a unit.
@@ -131,24 +141,25 @@ class Benchmarks:
         Cost: one pass of 2 ms a MB for each width that occurs (one, and one for each length of short units).
         """
         normalised = normalise(texts)
-        hits: dict[int, dict[int, set[int]]] = {}  # row -> unit -> indexes of its runs
-        for width in self.grams:
+        hits: dict[int, dict[int, set[int]]] = {}  # row -> unit -> its runs, as indexes
+        for width, (_, starts, units) in self._index.items():
             for row, gram in self._hits(normalised, width):
-                units = self.owners[width][self.starts[width][gram] : self.starts[width][gram + 1]]
-                for unit in units.tolist():
+                for unit in units[starts[gram] : starts[gram + 1]].tolist():
                     hits.setdefault(row, {}).setdefault(unit, set()).add(gram)
+        needed = np.diff(self.bounds)
         found: dict[int, Match] = {}
-        for row, units_of in sorted(hits.items()):
-            best = max(units_of, key=lambda unit: (len(units_of[unit]) / self.needed[unit], -unit))
-            coverage = len(units_of[best]) / int(self.needed[best])
+        for row, runs in sorted(hits.items()):
+            best = max(runs, key=lambda unit: (len(runs[unit]) / needed[unit], -unit))
+            coverage = len(runs[best]) / int(needed[best])
             if coverage >= COVERAGE:
-                found[row] = Match(self.names[best], self._span(texts[row].as_py(), best), coverage)
+                span = self._span(texts[row].as_py(), best)
+                found[row] = Match(self.benchmarks[best], self.names[best], span, coverage)
         return found
 
     def _hits(self, normalised: Normalised, width: int) -> Iterator[tuple[int, int]]:
         """(row, gram index) for every run of the texts that some unit has."""
         flat, bounds = gram_hashes(normalised, width)
-        grams = self.grams[width]
+        grams = self._index[width][0]
         if not len(grams) or not len(flat):
             return
         known = np.zeros(1 << _FILTER_BITS, bool)
@@ -163,26 +174,17 @@ class Benchmarks:
     def _span(self, text: str, unit: int) -> str:
         """The longest span of the text that consists of runs of the unit, cut to MATCHED_CHARACTERS."""
         text = normalise_text(text)
-        words = [match.span() for match in _WORD.finditer(text)]
-        best = (0, 0)
-        for width, grams in self.grams.items():
-            flat, _ = gram_hashes(normalise(pa.array([text], pa.large_string())), width)
-            own = grams[[unit in self.owners[width][a:b] for a, b in _pairs(self.starts[width])]]
-            inside = np.isin(flat, own)
-            start = 0
-            for index in range(len(inside) + 1):
-                if index == len(inside) or not inside[index]:
-                    if index > start and index - start + width - 1 > best[1] - best[0]:
-                        best = (start, min(index + width - 1, len(words)))
-                    start = index + 1
-        if best[1] <= best[0]:
-            return ""
-        return text[words[best[0]][0] : words[best[1] - 1][1]][:MATCHED_CHARACTERS]
+        width = int(self.widths[unit])
+        flat, _ = gram_hashes(normalise(pa.array([text], pa.large_string())), width)
+        edges = np.flatnonzero(np.diff(np.isin(flat, self._runs(unit)), prepend=False, append=False))
+        starts, ends = edges[::2], edges[1::2]
+        longest = int(np.argmax(ends - starts))
+        first, last = int(starts[longest]), int(ends[longest]) + width - 2
+        spans = [match.span() for match in itertools.islice(_WORD.finditer(text), first, last + 1)]
+        return text[spans[0][0] : spans[-1][1]][:MATCHED_CHARACTERS]
 
-
-def _pairs(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    edges = starts.tolist()
-    yield from zip(edges[:-1], edges[1:], strict=True)
+    def _runs(self, unit: int) -> Hashes:
+        return self.flat[self.bounds[unit] : self.bounds[unit + 1]]
 
 
 def build_benchmarks(units: Iterable[Unit], width: int = 13) -> Benchmarks:
@@ -192,7 +194,7 @@ def build_benchmarks(units: Iterable[Unit], width: int = 13) -> Benchmarks:
     counts = [_words(unit.text, width) for unit in known]
     licences = normalise(pa.array(LICENCE_NOTICES, pa.large_string()))
     runs: list[tuple[int, Hashes]] = []  # width and distinct hashes of each unit
-    by_width: dict[int, tuple[Hashes, npt.NDArray[np.int64]]] = {w: gram_hashes(texts, w) for w in set(counts)}
+    by_width: dict[int, tuple[Hashes, Integers]] = {w: gram_hashes(texts, w) for w in set(counts)}
     common = {w: np.unique(gram_hashes(licences, w)[0]) for w in set(counts)}
     for number, count in enumerate(counts):
         flat, bounds = by_width[count]
@@ -203,18 +205,13 @@ def build_benchmarks(units: Iterable[Unit], width: int = 13) -> Benchmarks:
     for number, (count, own) in enumerate(runs):
         plain = own[~np.isin(own, template.get((known[number].benchmark, count), np.empty(0, np.uint64)))]
         kept.append(plain if len(plain) else own)  # an item given several times is no template
-    needed = np.array([max(1, len(own)) for own in kept], np.int64)
-    grams, starts, owners = {}, {}, {}
-    for w in sorted(set(counts)):
-        members = [n for n, count in enumerate(counts) if count == w]
-        hashes = np.concatenate([kept[n] for n in members])
-        unit_of = np.repeat(np.array(members, np.int64), [len(kept[n]) for n in members])
-        order = np.lexsort((unit_of, hashes))
-        grams[w], first = np.unique(hashes[order], return_index=True)
-        starts[w] = np.append(first, len(hashes)).astype(np.int64)
-        owners[w] = unit_of[order]
-    names = [f"{unit.item}:{unit.field}" for unit in known]
-    return Benchmarks(width, names, needed, grams, starts, owners)
+    return Benchmarks(
+        [unit.benchmark for unit in known],
+        [f"{unit.item}:{unit.field}" for unit in known],
+        np.array(counts, np.int64),
+        np.concatenate(kept) if kept else np.empty(0, np.uint64),
+        np.concatenate([[0], np.cumsum([len(own) for own in kept])]).astype(np.int64),
+    )
 
 
 def _words(text: str, width: int) -> int:

@@ -123,8 +123,8 @@ def decontaminate_task(task: DecontaminateTask) -> dict[str, Any]:
                 rows = alive.nonzero()[0].tolist()
                 for number, match in benchmarks.search(batch.column("text").filter(pa.array(alive))).items():
                     row = rows[number]
-                    verdict[row], benchmark[row], matched[row] = CONTAMINATED, match.benchmark, match.matched
-                    by_benchmark[match.benchmark.rsplit("#", 1)[0]] += 1
+                    verdict[row], benchmark[row], matched[row] = CONTAMINATED, match.item, match.matched
+                    by_benchmark[match.benchmark] += 1
             yield pa.record_batch(
                 [batch.column("id"), *(pa.array(c, pa.string()) for c in (verdict, benchmark, matched))], schema=schema
             )

@@ -18,7 +18,17 @@ from filters.text.dedup import kernel
 from filters.text.dedup.tables import HASH_SEED, PROFILES, TEXT, tables
 from schemas.document import normalise_text
 
-__all__ = ["SCHEME", "Normalised", "Sketches", "normalise", "scheme_tag", "shingle_sets", "sketch", "string_buffers"]
+__all__ = [
+    "SCHEME",
+    "Normalised",
+    "Sketches",
+    "gram_hashes",
+    "normalise",
+    "scheme_tag",
+    "shingle_sets",
+    "sketch",
+    "string_buffers",
+]
 
 SCHEME = "datamix-fss-1"  # rises when an equal text would get another signature: such signatures must not be mixed
 
@@ -118,10 +128,12 @@ def sketch(
     return found
 
 
-def shingle_sets(
-    normalised: Normalised, profiles: Bytes | None = None, *, shingle_words: int = 5
-) -> list[npt.NDArray[np.uint64]]:
-    """The sorted distinct shingle hashes of every text: what Jaccard similarity is measured on."""
+def gram_hashes(
+    normalised: Normalised, width: int, profiles: Bytes | None = None
+) -> tuple[npt.NDArray[np.uint64], Integers]:
+    """(flat, bounds): the hashes of the word k-grams of text i, in text order and with repeats, are
+    flat[bounds[i]:bounds[i + 1]]. A text with fewer words than `width` has one gram of all of them.
+    """
     rows = len(normalised)
     flat = np.empty(int((normalised.ends - normalised.starts).sum()) + 2, np.uint64)
     bounds = np.zeros(rows + 1, np.int64)
@@ -131,7 +143,7 @@ def shingle_sets(
         normalised.starts,
         normalised.ends,
         _profiles(profiles, rows),
-        shingle_words,
+        width,
         known.hashes,
         known.words,
         known.kept,
@@ -139,8 +151,16 @@ def shingle_sets(
         flat,
         bounds,
     )
+    return flat[: bounds[-1]], bounds
+
+
+def shingle_sets(
+    normalised: Normalised, profiles: Bytes | None = None, *, shingle_words: int = 5
+) -> list[npt.NDArray[np.uint64]]:
+    """The sorted distinct shingle hashes of every text: what Jaccard similarity is measured on."""
+    flat, bounds = gram_hashes(normalised, shingle_words, profiles)
     sets = []
-    for row in range(rows):
+    for row in range(len(normalised)):
         ordered = np.sort(flat[bounds[row] : bounds[row + 1]])
         different = np.ones(len(ordered), bool)
         np.not_equal(ordered[1:], ordered[:-1], out=different[1:])
