@@ -18,6 +18,7 @@ is repeated `num_loops` times.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -159,6 +160,10 @@ class LoopedTransformer(nn.Module):
                     parameter.copy_(drawn)
                 else:
                     parameter.fill_(1)
+
+    def use_rope_theta(self, theta: float) -> None:
+        """Turn positions by another rotary base from now on; the config says so (ABF, arXiv 2309.16039)."""
+        self.config = dataclasses.replace(self.config, rope_theta=theta)
 
     @property
     def output_weight(self) -> Tensor:

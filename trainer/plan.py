@@ -21,7 +21,10 @@ _WITHOUT_EFFECT = ("checkpoint_every", "keep_checkpoints", "threads")
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """`steps` steps of `rows_per_step` rows (the last of them may be smaller), the first being number `first_step`."""
+    """`steps` steps of `rows_per_step` rows (the last of them may be smaller), the first being number `first_step`.
+
+    `rope_theta` is the rotary base in this stage: that of the last stage up to here which names one, else the model's.
+    """
 
     name: str
     phase: str
@@ -29,6 +32,7 @@ class StagePlan:
     rows_per_step: int
     first_step: int
     steps: int
+    rope_theta: float
 
     @property
     def end(self) -> int:
@@ -64,7 +68,7 @@ def plan_training(index: ShardIndex, recipe: Recipe) -> TrainPlan:
     """
     stages: list[StagePlan] = []
     step = 0
-    for stage in index.stages:
+    for stage, rope_theta in zip(index.stages, _rope_thetas(index, recipe), strict=True):
         if stage.phase not in PHASES:
             raise UsageError(f"stage {stage.name}: phase {stage.phase!r} is not one of {', '.join(PHASES)}")
         if stages and PHASES.index(stage.phase) < PHASES.index(stages[-1].phase):
@@ -76,13 +80,34 @@ def plan_training(index: ShardIndex, recipe: Recipe) -> TrainPlan:
             )
         rows_per_step = max(1, recipe.train.tokens_per_step // stage.context_tokens)
         steps = math.ceil(stage.rows / rows_per_step)
-        stages.append(StagePlan(stage.name, stage.phase, stage.rows, rows_per_step, step, steps))
+        stages.append(StagePlan(stage.name, stage.phase, stage.rows, rows_per_step, step, steps, rope_theta))
         step += steps
     return TrainPlan(stages)
+
+
+def _rope_thetas(index: ShardIndex, recipe: Recipe) -> list[float]:
+    """The rotary base of every stage of the index. The recipe's stages of a phase are the index's, in order."""
+    wanted = {"pretrain": [s.rope_theta for s in recipe.curriculum.pretrain]}
+    wanted["sft"] = [s.rope_theta for s in recipe.curriculum.sft]
+    changes = any(theta is not None for thetas in wanted.values() for theta in thetas)
+    current = recipe.model.rope_theta
+    found: list[float] = []
+    for stage in index.stages:
+        place = [other.phase for other in index.stages[: len(found)]].count(stage.phase)
+        thetas = wanted.get(stage.phase, [])
+        if changes and place >= len(thetas):
+            raise UsageError(
+                f"stage {stage.name}: curriculum.{stage.phase} has {len(thetas)} stages, the shards have more, so its "
+                "rope_theta is not known. Write the shards again with this recipe"
+            )
+        current = (thetas[place] if changes else None) or current
+        found.append(current)
+    return found
 
 
 def training_key(index: ShardIndex, recipe: Recipe) -> str:
     """Digest of everything that changes a weight; a checkpoint is only resumed under the same key."""
     train: dict[str, Any] = recipe.train.model_dump(mode="json")
     kept = {name: value for name, value in train.items() if name not in _WITHOUT_EFFECT}
-    return digest_of([index.digest(), recipe.model.model_dump(mode="json"), kept, recipe.seed])
+    thetas = _rope_thetas(index, recipe)
+    return digest_of([index.digest(), recipe.model.model_dump(mode="json"), kept, thetas, recipe.seed])

@@ -147,6 +147,7 @@ class _Training:
         first, end = self.plan.phase_steps(stage.phase)
         peak = train.learning_rate if stage.phase == "pretrain" else train.sft_learning_rate or train.learning_rate
         index = next(entry for entry in self.loader.stages if entry.name == stage.name)
+        self.model.use_rope_theta(stage.rope_theta)
         with self._bar(f"train {stage.name}", index.tokens) as advance:
             while self.step < stage.end:
                 if self.step == first:  # each phase starts with fresh moments

@@ -304,6 +304,36 @@ def test_the_tokenizer_is_copied_and_the_final_model_loads(tmp_path: Path, make_
     assert load_model(final)(torch.arange(5)).shape == (5, 64)
 
 
+def test_the_rotary_base_changes_at_a_stage_edge_and_survives_a_resume(
+    tmp_path: Path, make_shards: Any, make_recipe: Any
+) -> None:
+    recipe: Recipe = make_recipe()
+    changed = recipe.model_dump(mode="json")
+    changed["curriculum"]["pretrain"] = [
+        {"context_tokens": 32, "budget_tokens": 1}, {"context_tokens": 48, "budget_tokens": 1, "rope_theta": 5e5},
+    ]  # fmt: skip
+    changed["curriculum"]["sft"] = [{"context_tokens": 96, "trained_tokens": 1}]
+    recipe = Recipe.model_validate(changed)
+    outputs = []
+    for name, stop in (("a", None), ("b", 260)):
+        make_shards(tmp_path / name / "shards")
+        if stop:
+            with pytest.raises(_DiedError):
+                train(recipe, tmp_path / name, _StopAt(stop))
+            first = json.loads((tmp_path / name / "train/checkpoints/step-4/config.json").read_text())
+            assert first["rope_theta"] == 1e4
+        train(recipe, tmp_path / name, Quiet())
+        outputs.append(_outputs(tmp_path / name))
+    assert outputs[0] == outputs[1]
+    for name in ("pretrain", "final"):
+        config = json.loads((tmp_path / f"a/train/checkpoints/{name}/config.json").read_text())
+        assert config["rope_theta"] == 5e5
+    del changed["curriculum"]["pretrain"][1]
+    changed["curriculum"]["sft"][0]["rope_theta"] = 1e6
+    with pytest.raises(UsageError, match=r"stage pretrain-1: curriculum\.pretrain has 1 stages, the shards have more"):
+        train(Recipe.model_validate(changed), tmp_path / "a", Quiet())
+
+
 def test_bf16_and_activation_checkpointing_train(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
     make_shards(tmp_path / "shards")
     train(make_recipe(precision="bf16", activation_checkpointing=True), tmp_path, Quiet())
