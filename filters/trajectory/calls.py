@@ -24,6 +24,7 @@ __all__ = [
     "command_text",
     "decode_arguments",
     "edit_strings",
+    "is_check",
     "is_edit",
     "is_edit_tool",
     "is_read_only",
@@ -80,6 +81,14 @@ _TEST_COMMAND = re.compile(
     r"|(?:npm|yarn|pnpm|bun|make|go|cargo|mvn|gradle|(?:\./)?gradlew|(?:\./)?mvnw|dotnet|mix|swift|bazel|rake"
     r"|bin/rails) "
     r"(?:run |-\S+ )*(?:[\w:-]*:)?(?:test|check)\b|python[\d.]* manage\.py test\b)"
+)
+_CHECK_COMMAND = re.compile(
+    r"(?:(?:poetry|uv|pipenv|hatch|pdm|rye) run |npx |bunx )*(?:\S*/)?"
+    r"(?:python[\d.]* -m )?(?:(?:tsc|tsgo|mypy|pyright|flake8|pylint|eslint|shellcheck|phpstan|rubocop"
+    r"|golangci-lint|pyflakes)\b"
+    r"|ruff (?:check )?|biome (?:check|lint)|(?:black|prettier|isort) (?:\S+ )*--?(?:check|c)\b|cargo (?:check"
+    r"|clippy)|go vet"
+    r"|(?:npm|yarn|pnpm|bun) (?:run )?(?:check|lint|typecheck|type-check|tsc)(?:$|[\s:]))"
 )
 _REPRODUCTION = re.compile(
     r"\S*(?:repro|reproduce|reproduction|demonstrate|issue|bug)\w*\.(?:py|js|ts|rb|sh|php|go|rs|java)\b", re.I
@@ -217,6 +226,12 @@ def is_test_run(call: ToolCall) -> bool:
     if _TEST_TOOL.search(call.name):
         return True
     return any(_TEST_COMMAND.match(" ".join(words)) for words in simple_commands(command_text(call)))
+
+
+def is_check(call: ToolCall) -> bool:
+    """Whether the last command is a type checker, a linter or a formatter's check."""
+    commands = simple_commands(command_text(call))
+    return bool(commands) and _CHECK_COMMAND.match(" ".join(commands[-1])) is not None
 
 
 def is_reproduction(call: ToolCall) -> bool:

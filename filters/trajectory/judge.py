@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from filters.trajectory.calls import command_text, is_reproduction, is_test_run
+from filters.trajectory.calls import command_text, is_check, is_reproduction, is_test_run
 from filters.trajectory.shell import simple_commands, word_set
 from filters.trajectory.text_errors import HEAD_CHARS, TAIL_CHARS, looks_like_test_report, text_error
 from filters.trajectory.view import Step, View
@@ -45,7 +45,8 @@ _ASKING_GIT = word_set("diff grep check-ignore merge-base show-ref")
 _REJECTED = re.compile(
     r"\W{0,3}(?:the )?(?:user|operator|human) (?:doesn't want|does not want|rejected|declined|denied|cancell?ed"
     r"|interrupted|aborted)"
-    r"|\W{0,3}(?:request )?(?:interrupted|cancell?ed|aborted) by (?:the )?user|\W{0,3}operation aborted\W*$",
+    r"|\W{0,3}(?:request )?(?:interrupted|cancell?ed|aborted) by (?:the )?user"
+    r"|\W{0,3}(?:operation|command|request|call) (?:was )?(?:aborted|cancell?ed|interrupted)\W*$",
     re.I,
 )
 _NO_HITS = re.compile(
@@ -53,6 +54,7 @@ _NO_HITS = re.compile(
     r"|no (?:match(?:es)?|results?|hits|output)\b|0 (?:match|result|file|hit)|nothing found)",
     re.I,
 )
+_PLACE = re.compile(r"^\W{0,3}[\w./@+-]+\.\w+(?::\d+|\(\d+)", re.M)
 _RED = re.compile(r"\bfail|\berror|not ok", re.I)
 _BROKEN_SCRIPT = re.compile(
     r"^(?:SyntaxError|IndentationError|TabError|NameError|ModuleNotFoundError|ImportError|FileNotFoundError)\b", re.M
@@ -111,8 +113,9 @@ def judge(view: View, step: Step) -> Judgement:
 def _judge_text(step: Step, command: str, result: Message) -> Judgement:
     """The judgement by text alone."""
     text, start = result.content, _start(result)
-    if _red_tests(step, result):
-        return Judgement("negative", "text_test_report", start)
+    red = _red_tests(step, result)
+    if red:
+        return Judgement("negative", red, start)
     if _REJECTED.match(text[:200]):
         return Judgement("negative", "user_rejected", start)
     if _NO_HITS.match(text[:80]):
@@ -140,8 +143,15 @@ def _start(result: Message) -> str:
 
 
 def _red_tests(step: Step, result: Message) -> str:
-    """ "tests_failed" when a test run reports failures (pytest: exit code 1; its 2 to 5 are not about tests)."""
-    if step.action is None or not is_test_run(step.action) or not looks_like_test_report(result.content):
+    """ "tests_failed" or "check_failed": a test run or a check of the code reports failures, as it is there to do.
+
+    pytest's exit codes 2 to 5 are not about tests; a check must name places (file:line) that it complains of.
+    """
+    if step.action is None:
+        return ""
+    if is_check(step.action):
+        return "check_failed" if _PLACE.search(result.content[:HEAD_CHARS]) else ""
+    if not is_test_run(step.action) or not looks_like_test_report(result.content):
         return ""
     if "pytest" in command_text(step.action) and exit_code(result) not in (1, None):
         return ""

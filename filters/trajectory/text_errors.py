@@ -61,15 +61,17 @@ def text_error(text: str, command: str = "") -> str | None:
     """
     if text.lstrip()[:1] == "{" and (json_says := _json_error(text)) is not None:
         return json_says or None
-    head = _lines(text[:HEAD_CHARS])[:_HEAD_LINES]
-    if head and _LABEL.fullmatch(head[0]):
-        head = head[1:]
-    if not head:
+    lines = _lines(text[:HEAD_CHARS])
+    if lines and _LABEL.fullmatch(lines[0]):
+        lines = lines[1:]
+    if not lines:
         return None
-    tail = _lines(text[-TAIL_CHARS:])[-_TAIL_LINES:] if len(text) > HEAD_CHARS or len(head) == _HEAD_LINES else head[1:]
-    line_read = read_shell_line(command)
+    head = lines[:_HEAD_LINES]
+    whole = len(text) <= HEAD_CHARS and len(lines) <= _HEAD_LINES
+    tail = [] if whole else _lines(text[-TAIL_CHARS:])[-_TAIL_LINES:]
+    run = read_shell_line(command)
     for number, line in enumerate((*head, *tail)):
-        known, found = _diagnostic(line, line_read, first=number == 0)
+        known, found = _diagnostic(line, run, first=number == 0)
         if found is None and number == 0 and not known:
             found = _first_line(line)
         if found:

@@ -75,6 +75,7 @@ FINE = [
     ("bash: line 1: foo: command not found\nbar", "foo || echo bar"),
     ("cat: a: No such file or directory\nok", "cat a; echo ok"),
     ("[('alice', 3)]", "SELECT name, age FROM t"),
+    ("OUTPUT:\n" + "a row of words\n" * 9 + "Error: in a sentence\n" + "another row\n" * 9, "python show.py"),
 ]
 
 
@@ -124,6 +125,9 @@ def test_test_reports_are_recognised(text: str) -> None:
 
 
 NEGATIVE = [
+    ("cd a && mypy --strict src", "src/a.py:3: error: no", "exit_code=1", "check_failed"),
+    ("npm run check", "\n> tsc\n\nsrc/a.ts(3,1): error TS1: no", "exit_code=2", "check_failed"),
+    ("sleep 9", "Command aborted", "isError", "user_rejected"),
     ("grep -n foo a.txt", "", "exit_code=1", "empty"),
     ("diff a b", "1c1\n< x\n---\n> y", "exit_code=1", "difference"),
     ("test -f a", "", "exit_code=1", "empty"),
@@ -139,6 +143,8 @@ NEGATIVE = [
     ),
 ]
 MISTAKES = [
+    ("mypy --no-such-option", "usage: mypy [-h]\nmypy: error: unrecognized arguments", "exit_code=2"),
+    ("gcc a.c", "a.c:3:5: error: expected ';'", "exit_code=1"),
     ("grep -n foo a.txt", "grep: a.txt: No such file or directory", "exit_code=2"),
     ("diff a b", "diff: b: No such file or directory", "exit_code=2"),
     ("pytest nowhere.py", "ERROR: file or directory not found: nowhere.py\n=== no tests ran ===", "exit_code=4"),
