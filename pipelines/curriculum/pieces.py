@@ -94,8 +94,8 @@ def plan_pretrain(
 ) -> tuple[list[PretrainPlan], Copies]:
     """Plan all pretraining stages; also returns the copies that the budgets leave out.
 
-    `tokens` are those of each document without its end-of-text token: budgets are in these, as the mixture's are. A
-    stage takes whole copies in order until its budget is reached.
+    `tokens` are those of each document with its end-of-text token, as the mixture counts them. A stage takes whole
+    copies in order until its budget is reached.
     """
     totals = np.cumsum(tokens[copies.document])
     plans = []
@@ -111,7 +111,7 @@ def plan_pretrain(
 
 def _plan_stage(copies: Copies, tokens: Ints, stage: PretrainStage, seed: list[int], cost_window: int) -> PretrainPlan:
     capacity = stage.context_tokens
-    copy, number, offset, length = cut(tokens[copies.document] + 1, capacity)
+    copy, number, offset, length = cut(tokens[copies.document], capacity)
     rows = [row for window in _windows(length, capacity, seed, cost_window) for row in window]
     chosen = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
     starts = np.zeros(len(rows) + 1, dtype=np.int64)
@@ -124,8 +124,7 @@ def _plan_stage(copies: Copies, tokens: Ints, stage: PretrainStage, seed: list[i
         "tokens": total,
         "trained_tokens": total - len(chosen),
         "budget_tokens": stage.budget_tokens,
-        "document_tokens": int(tokens[copies.document].sum()),
-        "shortfall": max(0, stage.budget_tokens - int(tokens[copies.document].sum())),
+        "shortfall": max(0, stage.budget_tokens - total),
         "fill": total / (len(rows) * capacity) if rows else None,
         "short_rows": int((filled < MIN_FILL * capacity).sum()),
         "longest_segment": int(length.max()) if len(length) else 0,

@@ -115,7 +115,7 @@ def _list(work: Path, name: str) -> _Listing:
             found = {key: table.column(key).to_pylist() for key in table.column_names if key != "runs"}
         for key, values in found.items():
             columns.setdefault(key, []).extend(values)
-        sizes = np.array(found["tokens"], dtype=np.int64) + (name == "documents")  # the end-of-text token
+        sizes = np.array(found["tokens"], dtype=np.int64)
         starts.append(np.cumsum(sizes) - sizes)
         parts.append(np.full(len(sizes), int(path.stem.rsplit("-", 1)[1]), dtype=np.int64))
     empty = [np.empty(0, dtype=np.int64)]
@@ -181,16 +181,16 @@ def _pretrain(
         stages.append(writer.stage("pretrain", name, plan.capacity, plan.report, batches))
     out_of = np.bincount(left.document, minlength=len(ids)) if len(ids) else np.empty(0, dtype=np.int64)
     for i in np.flatnonzero(out_of).tolist():
-        bill = int(out_of[i]) * int(tokens[i] + 1)
+        bill = int(out_of[i]) * int(tokens[i])
         audit.append(_audit_row(ids[i], "document", "over_budget", bill, bill, copies=int(out_of[i])))
     counts["documents"] = {
         "documents_in": len(ids),
         "copies_in": len(copies.document),
         "copies_in_shards": len(copies.document) - len(left.document),
         "copies_left_out": {"over_budget": len(left.document)} if len(left.document) else {},
-        "tokens_in": int((epochs * (tokens + 1)).sum()),
+        "tokens_in": int((epochs * tokens).sum()),
         "tokens_in_shards": sum(stage.tokens for stage in stages),
-        "tokens_left_out": int((out_of * (tokens + 1)).sum()),
+        "tokens_left_out": int((out_of * tokens).sum()),
     }
     return stages
 

@@ -1,7 +1,7 @@
 """Tokenizing in parallel: one task a partition, each writing its tokens to a flat file that rows are cut from later.
 
     documents-k.bin   ids of the used documents of corpus/kept/part-k, each followed by end-of-text
-    documents-k.arrow one row a used document: id, tokens (without end-of-text), epochs
+    documents-k.arrow one row a used document: id, tokens (end-of-text included, as in the mixture), epochs
     trajectories-k.bin, trajectories-k.mask   ids and the loss mask (one byte a token) of the rendered trajectories
     trajectories-k.arrow  one row a trajectory (ID, or ID#0, ID#1, … where a template makes it be split at user turns):
         id, kind, difficulty, tokens, trained, runs, problem (why it has no tokens)
@@ -110,7 +110,7 @@ def tokenize_documents(task: TokenizeTask) -> dict[str, Any]:
                         f"{task.mixture}: row {at + i} says {expected} tokens for document {ids[i]}, the tokenizer "
                         f"gives {len(encoded)} and end-of-text. Reweight again with this tokenizer"
                     )
-                rows.append({"id": ids[i], "tokens": len(encoded), "epochs": int(mixture["epochs"][at + i])})
+                rows.append({"id": ids[i], "tokens": len(encoded) + 1, "epochs": int(mixture["epochs"][at + i])})
                 _write(out, encoded.astype(dtype))
                 _write(out, end)
             at += len(ids)
