@@ -104,14 +104,19 @@ def make_storable(messages: list[Message], notes: Notes) -> None:
 
     for message in messages:
         message.content = clean(message.content)
-        for name in ("name", "stop", "tool_call_id"):
-            if not isinstance(getattr(message, name), str | None):
-                notes.add(f"a {name} that is no text, left out")
-                setattr(message, name, None)
+        if not (_is_text(message.name) and _is_text(message.stop) and _is_text(message.tool_call_id)):
+            notes.add("a name, stop reason or call id that is no text, left out")
+            message.name = message.name if _is_text(message.name) else None
+            message.stop = message.stop if _is_text(message.stop) else None
+            message.tool_call_id = message.tool_call_id if _is_text(message.tool_call_id) else None
         if message.reasoning is not None:
             message.reasoning = clean(message.reasoning)
         for call in message.tool_calls:
             call.name, call.arguments = clean(call.name), clean(call.arguments)
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def count(messages: list[Message]) -> Stats:
