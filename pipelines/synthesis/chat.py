@@ -324,7 +324,7 @@ def _parse_parameters(body: str, types: dict[str, Any]) -> str:
 
 
 def _typed(value: str, kind: Any) -> Any:
-    if kind == "string":
+    if kind in ("string", "str"):
         return value
     try:
         return json.loads(value)
@@ -344,7 +344,8 @@ def _parameter_types(tools: str) -> dict[str, dict[str, Any]]:
         if not isinstance(function, dict):
             continue
         schema = function.get("parameters") or function.get("input_schema") or {}
-        properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
+        # some lists give the parameters straight away, without the object schema around them
+        properties = schema.get("properties", schema) if isinstance(schema, dict) else {}
         if isinstance(properties, dict):
             types[str(function.get("name"))] = {
                 key: value.get("type", "string") for key, value in properties.items() if isinstance(value, dict)

@@ -212,6 +212,12 @@ def test_values_get_the_type_of_the_schema() -> None:
     assert parse_reply(reply_text(Message("assistant", "", "r", made)), TOOLS).tool_calls == made
 
 
+def test_parameters_without_an_object_schema_around_them_have_types_too() -> None:
+    tools = json.dumps([{"name": "page", "parameters": {"number": {"type": "int"}, "place": {"type": "str"}}}])
+    made = [call("page", '{"number": 3, "place": "7"}')]
+    assert parse_reply(reply_text(Message("assistant", "", "r", made)), tools).tool_calls == made
+
+
 def test_a_value_may_hold_the_end_tag() -> None:
     made = [call("run", json.dumps({"a": "x\n</parameter>\ny", "b": "<parameter=c>"}))]
     assert parse_reply(reply_text(Message("assistant", "", "r", made))).tool_calls == made
