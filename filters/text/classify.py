@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ CODE_LABEL = "code"
 FEATURES = "shapes-1"  # rises when a text would get another feature line: older models keep theirs
 PLAIN = "plain"
 HELDOUT_SHARE = 10  # one document in ten, by hash of its id, is not trained on
+PASSES = 90_000  # documents times epochs
+LEAST_EPOCHS, MOST_EPOCHS = 5, 40
 _PREFIX = "__label__"
 _GAPS = re.compile(r"[\s\0]+")
 
@@ -51,12 +53,13 @@ class TrainSettings:
 
     `bytes_read` of each text and `documents_per_label` bound the cost. Chosen on the development set, accuracy of
     three seeds: a rate of 0.2 gives .938 to .942, 0.5 wanders from .912 to .948; subwords cost three times as much
-    and gained nothing.
+    and gained nothing. `epochs` null means: so many that PASSES lines are read in all, because few documents need more
+    of them (demo corpus of 2,800 documents: held-out accuracy .862 with 8 epochs, .934 with 20).
     """
 
     seed: int = 0
     dimensions: int = 32
-    epochs: int = 8
+    epochs: int | None = None
     learning_rate: float = 0.2
     word_ngrams: int = 2
     least_count: int = 2
@@ -129,6 +132,9 @@ def train_model(
             field="classify",
             todo="Give the sources a 'domain' or 'domain_field', or give classify.model the path of a .bin",
         )
+    if settings.epochs is None:
+        chosen = min(MOST_EPOCHS, max(LEAST_EPOCHS, PASSES // len(training)))
+        settings = replace(settings, epochs=chosen)
     workspace.mkdir(parents=True, exist_ok=True)
     corpus = workspace / "train.txt"
     with atomic_path(corpus) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as sink:

@@ -156,6 +156,13 @@ def test_high_learning_rates_give_a_model_or_a_message(tmp_path: Path, rate: flo
         assert card["heldout"]["documents"] > 0
 
 
+@pytest.mark.parametrize(("count", "epochs"), [(30, 40), (1500, 22)])
+def test_few_documents_are_read_more_often(tmp_path: Path, count: int, epochs: int) -> None:
+    settings = TrainSettings(least_count=1, buckets=100, dimensions=4)
+    card = train_model(examples(count), LABELS, settings, tmp_path / "model.bin", tmp_path)
+    assert card["settings"]["epochs"] == epochs
+
+
 def test_nothing_to_train_on_is_an_error(tmp_path: Path) -> None:
     for rows in ([], [Example("1", "s", "law", "law", "text")], [Example("1", "s", "math", "math", "  ")]):
         with pytest.raises(InputError, match="no document with text"):
@@ -247,7 +254,7 @@ def test_labels_by_reading_are_met_without_training_on_them(tmp_path: Path) -> N
     truth = read(SAMPLE / "classify" / "labelled.jsonl.zst")
     known = {row["id"] for row in truth}
     documents = [row for row in read(SAMPLE / "corpus" / "sample.jsonl.zst") if row["id"] not in known]
-    settings = TrainSettings(seed=17, epochs=5)
+    settings = TrainSettings(seed=17)
     labels = [training_label(row["text"], row["domain"], LABELS) for row in documents]
     keys = [(row["id"], label, row["source"]) for row, label in zip(documents, labels, strict=True)]
     chosen = choose_examples(keys, settings.documents_per_label, settings.seed)
