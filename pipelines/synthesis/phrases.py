@@ -70,23 +70,59 @@ _FAULTS = {
         "{old} compares the wrong way round or at the wrong bound; it should read {new}.",
         "The comparison in {old} is off: the expected results need {new}.",
     ),
-    "arithmetic": ("{old} uses the wrong operator; {new} gives the expected values.", "The operator in {old} must be the one of {new}."),
-    "off_by_one": ("{old} is off by one; with {new} the counts agree with the tests.", "A bound is one off: {old} should be {new}."),
-    "boolean_operator": ("{old} joins its conditions wrongly; {new} is what the tests describe.", "`and` and `or` are mixed up in {old}: {new}."),
-    "swapped_arguments": ("The arguments in {old} are in the wrong order: {new}.", "{old} passes its arguments swapped; {new} is right."),
-    "negated_condition": ("The condition in {old} is inverted; it has to be {new}.", "{old} takes the wrong branch: {new}."),
-    "dropped_branch": ("A branch lost its body: where {old} stands, {new} belongs.", "{old} does nothing where it should do {new}."),
-    "dropped_statement": ("A statement is missing: {old} should be {new}.", "Instead of {old} there has to be {new}, or the result is never updated."),
+    "arithmetic": (
+        "{old} uses the wrong operator; {new} gives the expected values.",
+        "The operator in {old} must be the one of {new}.",
+    ),
+    "off_by_one": (
+        "{old} is off by one; with {new} the counts agree with the tests.",
+        "A bound is one off: {old} should be {new}.",
+    ),
+    "boolean_operator": (
+        "{old} joins its conditions wrongly; {new} is what the tests describe.",
+        "`and` and `or` are mixed up in {old}: {new}.",
+    ),
+    "swapped_arguments": (
+        "The arguments in {old} are in the wrong order: {new}.",
+        "{old} passes its arguments swapped; {new} is right.",
+    ),
+    "negated_condition": (
+        "The condition in {old} is inverted; it has to be {new}.",
+        "{old} takes the wrong branch: {new}.",
+    ),
+    "dropped_branch": (
+        "A branch lost its body: where {old} stands, {new} belongs.",
+        "{old} does nothing where it should do {new}.",
+    ),
+    "dropped_statement": (
+        "A statement is missing: {old} should be {new}.",
+        "Instead of {old} there has to be {new}, or the result is never updated.",
+    ),
     "wrong_constant": ("A constant is wrong in {old}: {new}.", "{old} has a wrong literal; the tests need {new}."),
-    "wrong_return": ("It returns the wrong thing: {old} instead of {new}.", "{old} gives back something else than the tests want; {new} is right."),
-    "wrong_method": ("The wrong function is called in {old}; {new} does what is meant.", "{old} should call what {new} calls."),
-    "slice_bound": ("The slice in {old} has a wrong bound: {new}.", "{old} cuts at the wrong place; {new} keeps the right part."),
+    "wrong_return": (
+        "It returns the wrong thing: {old} instead of {new}.",
+        "{old} gives back something else than the tests want; {new} is right.",
+    ),
+    "wrong_method": (
+        "The wrong function is called in {old}; {new} does what is meant.",
+        "{old} should call what {new} calls.",
+    ),
+    "slice_bound": (
+        "The slice in {old} has a wrong bound: {new}.",
+        "{old} cuts at the wrong place; {new} keeps the right part.",
+    ),
     "dropped_sign": ("A sign or a `not` got lost in {old}: {new}.", "{old} misses its operator; it should be {new}."),
-    "loop_exit": ("The loop leaves or goes on at the wrong place: {old} must be {new}.", "{old} is the wrong way to go on here; {new}."),
+    "loop_exit": (
+        "The loop leaves or goes on at the wrong place: {old} must be {new}.",
+        "{old} is the wrong way to go on here; {new}.",
+    ),
     "wrong_exception": ("The wrong exception is raised in {old}: {new}.", "{old} raises what nobody expects; {new}."),
-    "wrong_default": ("A default value is wrong: {old} should be {new}.", "The default in {old} does not fit the tests; {new} does."),
+    "wrong_default": (
+        "A default value is wrong: {old} should be {new}.",
+        "The default in {old} does not fit the tests; {new} does.",
+    ),
     "wrong_variable": ("A wrong variable is used in {old}: {new}.", "{old} mixes up two parameters; {new} is meant."),
-}  # fmt: skip
+}
 
 
 def fault(generator: random.Random, kind: str, old: str, new: str) -> str:

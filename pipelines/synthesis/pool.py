@@ -7,6 +7,7 @@ running interpreter's standard library added.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -30,11 +31,13 @@ from schemas.files import atomic_path
 
 __all__ = ["build_pool"]
 
-ENOUGH_MODULES, ENOUGH_CHARACTERS = 160, 1_800_000  # of the whole pool: a part stops when it has its share of both
-MOST_MODULES = 320
+ENOUGH_MODULES, ENOUGH_CHARACTERS = 72, 950_000  # of the whole pool: a part stops when it has its share of both
+MOST_MODULES = 160
+LEAST_FILE, LARGEST_FILE = 3_000, 100_000  # characters: files for whole-file tasks, whose functions serve small ones
 TRIES_A_MODULE = 30  # files a part looks at for every module that it may give
-FEWEST_MODULES, FEWEST_CHARACTERS = 60, 1_200_000  # with less the standard library is added
+FEWEST_MODULES, FEWEST_CHARACTERS = 48, 850_000  # with less the standard library is added
 LIBRARY_TASKS = 4
+_FUNCTION = re.compile(r"^def \w", re.M)
 _COLUMNS = ["text", "origin", "license", "domain", "source_domain"]
 
 
@@ -49,7 +52,7 @@ class _Part:
 
 
 def build_pool(context: RunContext, out: Path) -> dict[str, Any]:
-    """Write the pool; returns {modules, functions, characters, tried, left_out {reason: n}, standard_library modules}."""
+    """Write the pool; returns {modules, functions, characters, tried, left_out {reason: n}, standard_library}."""
     parts = sorted((context.run / "corpus" / "kept").glob("part-*.parquet"))
     folder = out.parent / "raw" / "pool"
     tasks = [
@@ -137,5 +140,6 @@ def _corpus(path: Path) -> Iterable[Source]:
         for batch in table.iter_batches(batch_size=64, columns=_COLUMNS):
             for row in batch.to_pylist():
                 code = "code" in (row["domain"], row["source_domain"])
-                if code and is_permissive(row["license"]) and "def " in row["text"]:
+                fits = LEAST_FILE <= len(row["text"]) <= LARGEST_FILE and len(_FUNCTION.findall(row["text"])) >= 2
+                if code and fits and is_permissive(row["license"]):
                     yield Source(row["text"], row["origin"], row["license"])

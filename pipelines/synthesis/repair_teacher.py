@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.base import Environment, TaskSpec
-from pipelines.synthesis.environments.repair import RepairEnvironment, test_path
+from pipelines.synthesis.environments.repair import RepairEnvironment, path_of_tests
 from pipelines.synthesis.environments.repair_tasks import Fault, FileSpec
 from pipelines.synthesis.environments.source_text import changed_lines
 from pipelines.synthesis.teacher import Plan, ScriptedTeacher, Turn
@@ -75,7 +75,7 @@ class RepairTeacher(ScriptedTeacher):
     def _file(self, spec: FileSpec) -> Plan:
         """Understand and repair one module."""
         r = self.random
-        tests = test_path(spec.path)
+        tests = path_of_tests(spec.path)
         known = [label for label in self._reports if label.startswith(tests + "::")]
         if not known or (len(self._files) > 1 and r.random() < 0.25):
             why = phrases.pick(
@@ -139,7 +139,7 @@ class RepairTeacher(ScriptedTeacher):
                 p=spec.path,
                 f=first,
             )
-        failing = [label for label in self._reports if label.startswith(test_path(spec.path) + "::")]
+        failing = [label for label in self._reports if label.startswith(path_of_tests(spec.path) + "::")]
         if failing and self.random.random() < 0.7:
             test, said = failing[0].split(".")[-1], self._reports[failing[0]]
             return phrases.pick(
@@ -191,7 +191,7 @@ class RepairTeacher(ScriptedTeacher):
         return (yield from self.do("edit", edit, why, wrong))
 
     def _test(self, spec: FileSpec) -> Turn:
-        arguments = {"path": test_path(spec.path)}
+        arguments = {"path": path_of_tests(spec.path)}
         why = phrases.pick(
             self.random,
             "Did that help? The tests of {p}.",
@@ -259,7 +259,7 @@ class RepairTeacher(ScriptedTeacher):
         path = str(arguments["path"])
         folder, _, name = path.rpartition("/")
         candidates = [f"src/{path}", name, f"{folder}s/{name}", f"{folder}/{name.replace('test_', 'tests_')}"]
-        taken = {spec.path for spec in self._files} | {test_path(spec.path) for spec in self._files}
+        taken = {spec.path for spec in self._files} | {path_of_tests(spec.path) for spec in self._files}
         usable = [candidate for candidate in candidates if candidate not in taken]
         return [("wrong_path", {**arguments, "path": self.random.choice(usable)})]
 

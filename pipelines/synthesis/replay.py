@@ -1,4 +1,4 @@
-"""Replay: a synthesized trajectory's calls once more, and whether every observation and the verdict come out the same."""
+"""Replay: a synthesized trajectory's calls once more, and whether all results and the verdict come out the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Difference", "replay", "task_of"]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What came out otherwise. `message` is the index of the recorded tool turn; -1 is the verdict, 0 or 1 the first turn."""
+    """What came out otherwise. `message` is the index of the recorded turn, -1 for the verdict."""
 
     message: int
     recorded: str

@@ -18,9 +18,10 @@ counts as the final answer, and a broken call gets an error observation.
 
 from __future__ import annotations
 
+import itertools
 from typing import Protocol
 
-from pipelines.synthesis.environments.base import Environment, TaskSpec
+from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from schemas.trajectory import Message, Stats, Task, Trajectory, trajectory_id
 
 __all__ = ["HELDOUT_SEEDS", "SOURCE", "Agent", "rollout"]
@@ -81,11 +82,12 @@ def _results(environment: Environment, turn: Message) -> list[Message]:
     results = []
     for number, call in enumerate(turn.tool_calls):
         if number >= MAX_CALLS_A_TURN:
-            text, error, signal = f"Error: at most {MAX_CALLS_A_TURN} calls a turn are run", True, "tool_error"
+            result = ToolResult(f"Error: at most {MAX_CALLS_A_TURN} calls a turn are run", True, "tool_error")
         else:
             result = environment.invoke(call)
-            text, error, signal = result.text, result.error, result.signal
-        results.append(Message("tool", text, tool_call_id=call.id, name=call.name, error=error, signal=signal))
+        message = Message("tool", result.text, tool_call_id=call.id, name=call.name)
+        message.error, message.signal = result.error, result.signal
+        results.append(message)
     return results
 
 
@@ -100,5 +102,5 @@ def _count(messages: list[Message]) -> tuple[int, int, int]:
                 failed.append(False)
         elif message.role == "tool" and message.error and failed:
             failed[-1] = True
-    recoveries = sum(1 for now, later in zip(failed, failed[1:], strict=False) if now and not later)
+    recoveries = sum(1 for now, later in itertools.pairwise(failed) if now and not later)
     return turns, sum(failed), recoveries

@@ -1,11 +1,11 @@
 """Step `synthesize`: roll out the recipe's tasks with scripted teachers, and read its recorded runs.
 
-    corpus/kept/part-k ─► trajectories/pool.jsonl ─► tasks by ranges of (family, seed) ─► trajectories/raw/FAMILY-i-k.parquet
-    trajectories.recorded ─────────────────────────────────────────────────────────────► trajectories/raw/recorded-i-k.parquet
+    corpus/kept/part-k ─► pool.jsonl ─► tasks by ranges of (family, seed) ─► raw/FAMILY-i-k.parquet
+    recorded runs of the recipe ───────────────────────────────────────────► raw/recorded-i-k.parquet
 
 Training tasks use seeds below HELDOUT_SEEDS and modules of the pool's training split; evaluation tasks use seeds from
-HELDOUT_SEEDS on and the held-out split (about 15 % of the modules, by hash), so no function is in both. Ranges depend on
-the recipe alone: the files are the same at every worker count.
+HELDOUT_SEEDS on and the held-out split (about 15 % of the modules, by hash), so no function is in both. Ranges depend
+on the recipe alone: the files are the same at every worker count.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class _Recorded:
 def step(context: RunContext) -> StepOutput:
     """Write trajectories/raw and trajectories/set_aside.jsonl.
 
-    Counts: tasks, trajectories, solved, mistakes, recoveries, steps (assistant turns), rejected {reason: n} and the same
-    by_family; recorded {files, trajectories, set_aside}; pool (modules, functions, left_out by reason). Raises
+    Counts: tasks, trajectories, solved, mistakes, recoveries, steps (assistant turns), rejected {reason: n} and the
+    same by_family; recorded {files, trajectories, set_aside}; pool (modules, functions, left_out by reason). Raises
     RecipeError for an unknown family and, with `on_error: fail`, the first problem of a task or recorded file.
     """
     recipe, folder = context.recipe, context.run / "trajectories"

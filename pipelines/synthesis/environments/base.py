@@ -56,7 +56,7 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """One task as data. `system` is the system prompt (may be ""), `instruction` what is asked, `data` the family's own.
+    """One task as data: `system` prompt (may be ""), `instruction` (what is asked), and `data` of the family's own.
 
     `id` is unique for (family, seed, difficulty); `license` covers the material inside.
     """
@@ -178,9 +178,9 @@ def family_names() -> list[str]:
 
 
 def open_environment(family: str, pool_path: str | Path | None = None, **options: Any) -> Environment:
-    """The environment of a family. `pool_path` is the file that its tasks draw from (repair: trajectories/pool.jsonl).
+    """The environment of a family. `pool_path` is the file that its tasks draw from (trajectories/pool.jsonl).
 
-    `options` go to the family's class (repair: `split="train"` or `"heldout"`). Raises UsageError for an unknown family.
+    `options` go to the family's class: all take `split`, "train" or "heldout". Raises UsageError for an unknown family.
     """
     if family not in FAMILIES:
         raise UsageError(f"task family {family!r} is unknown. Families: {', '.join(family_names())}")

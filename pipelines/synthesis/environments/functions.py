@@ -1,13 +1,14 @@
-"""The repair family's material: real modules that run alone, with functions whose behaviour was recorded by running them.
+"""The repair family's material: real modules that run alone, with the recorded behaviour of their functions.
 
 A module enters the pool when its licence is permissive, it runs in the sandbox, and at least one of its functions gave
-repeatable, varied, mostly ordinary results on made inputs. The pool is a JSON lines file, one module a line, sorted by id.
+repeatable, varied, mostly ordinary results on made inputs. The pool is a JSON lines file: one module a line, by id.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 
 import xxhash
 
-from pipelines.synthesis.environments.modules import candidate_functions, make_standalone, slice_lengths
+from pipelines.synthesis.environments.modules import Lines, candidate_functions, cut_slice, find_slices, make_standalone
 from pipelines.synthesis.sandbox import Sandbox, Workspace
 from schemas.errors import InputError
 from schemas.files import atomic_path, canonical_json
@@ -67,7 +68,7 @@ class Call:
 class PoolModule:
     """One module of the pool. `functions` maps names to recorded calls; `name` is a Python identifier.
 
-    `slices` maps names to the characters of the function's slice (modules.slice_module).
+    `slices` maps names to the lines that the function needs (modules.find_slices).
     """
 
     id: str
@@ -76,7 +77,11 @@ class PoolModule:
     license: str
     source: str
     functions: dict[str, list[Call]]
-    slices: dict[str, int]
+    slices: dict[str, list[Lines]]
+
+    def slice_of(self, function: str) -> str:
+        """The text that runs this function alone."""
+        return cut_slice(self.source, self.slices[function])
 
     def to_json(self) -> str:
         """One line of the pool file."""
@@ -87,7 +92,8 @@ class PoolModule:
         """The inverse of `to_json`. Raises ValueError, KeyError or TypeError for other lines."""
         raw = json.loads(line)
         functions = {name: [Call(**call) for call in calls] for name, calls in raw.pop("functions").items()}
-        return cls(functions=functions, **raw)
+        slices = {name: [(a, b, bool(c)) for a, b, c in parts] for name, parts in raw.pop("slices").items()}
+        return cls(functions=functions, slices=slices, **raw)
 
 
 def is_permissive(license_name: str | None) -> bool:
@@ -108,7 +114,7 @@ def open_probe_sandbox() -> Sandbox:
 def probe_source(source: Source, sandbox: Sandbox, workspace: Workspace) -> PoolModule | str:
     """Try a file: the pool's module, or in a word why it gives none.
 
-    Words: license, not_alone (no function runs without other packages), no_candidates, broken (fails in the sandbox), dull.
+    Words: license, not_alone (nothing runs without other packages), no_candidates, broken (fails in the sandbox), dull.
     Cost: about 10 to 60 CPU milliseconds.
     """
     if not is_permissive(source.license):
@@ -127,7 +133,7 @@ def probe_source(source: Source, sandbox: Sandbox, workspace: Workspace) -> Pool
         return "dull"
     functions = {name: [Call(**call) for call in calls] for name, calls in result.result.items()}
     key = xxhash.xxh3_128_hexdigest(module.source.encode("utf-8", "surrogatepass"))
-    slices = slice_lengths(module.source, functions)
+    slices = find_slices(module.source, functions)
     return PoolModule(
         key, module_name(source.origin), source.origin, source.license or "", module.source, functions, slices
     )
@@ -181,11 +187,13 @@ def standard_library() -> Iterator[Source]:
     """The pure Python files of the running interpreter's standard library, in path order (licence PSF-2.0)."""
     root = Path(sysconfig.get_paths()["stdlib"])
     skipped = {"site-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "encodings", "__pycache__"}
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).parts
-        if not skipped & set(parts) and not parts[0].startswith("config-"):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            yield Source(text, "/".join(parts), "PSF-2.0")
+    for parent, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in skipped and not name.startswith("config-"))
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = Path(parent, name)
+                text = path.read_text(encoding="utf-8", errors="replace")
+                yield Source(text, path.relative_to(root).as_posix(), "PSF-2.0")
 
 
 def write_pool(path: Path, modules: Iterable[PoolModule]) -> int:

@@ -1,4 +1,4 @@
-"""From a file of a corpus to a module that runs alone: what needs other packages is cut out, the rest stays as it is."""
+"""From a file of a corpus to a module that runs alone: what needs other packages is cut out, the rest stays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import symtable
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipelines.synthesis.environments.source_text import parse_quietly
+from pipelines.synthesis.environments.source_text import parse_module
 from pipelines.synthesis.sandbox.client import MODULES
 
-__all__ = ["StandaloneModule", "candidate_functions", "make_standalone", "slice_lengths", "slice_module"]
+__all__ = ["Lines", "StandaloneModule", "candidate_functions", "cut_slice", "find_slices", "make_standalone"]
 
 IMPORTABLE = set(MODULES) - {"threading", "locale", "time", "gc", "weakref"}
 BUILTINS = set(dir(builtins)) | {"__name__", "__file__", "__doc__"}
@@ -21,11 +21,12 @@ IMPURE = {
     "vars", "id", "hash", "memoryview", "__import__", "random", "os", "io", "sys", "__file__", "unittest", "super",
 }  # fmt: skip
 MAX_CHARACTERS = 150_000
+Lines = tuple[int, int, bool]  # first and last line, from 1, and whether a definition starts there
 
 
 @dataclass(slots=True)
 class _Statement:
-    """A top-level statement: its lines (1-based), where the comments right above and the gap before it begin, its names."""
+    """A top-level statement: its lines (from 1), where the comments above it and the gap before it begin, its names."""
 
     node: ast.stmt
     gap: int
@@ -52,7 +53,7 @@ def make_standalone(source: str) -> StandaloneModule | None:
     None when the text is not Python, is over 150,000 characters, or puts two statements on a line. The result's
     text is the input's, minus whole statements with the comment lines directly above them.
     """
-    if len(source) > MAX_CHARACTERS or "\r" in source or "\f" in source:
+    if len(source) > MAX_CHARACTERS or "\r" in source or "\f" in source or not _may_stand_alone(source):
         return None
     statements = _statements(source)
     if not statements or not _settle(statements):
@@ -65,19 +66,39 @@ def make_standalone(source: str) -> StandaloneModule | None:
     return StandaloneModule(_trimmed(source, statements), removed)
 
 
-def slice_module(source: str, function: str) -> str | None:
-    """The part of a standalone module that one function needs: imports, constants, helpers and itself, in order."""
+def _may_stand_alone(source: str) -> bool:
+    """A quick look: some function is worth breaking and names nothing that comes from elsewhere."""
+    tree = parse_module(source)
+    if tree is None:
+        return False
+    foreign = {
+        alias.asname or alias.name.split(".")[0]
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom) and not _imports_allowed(node)
+        for alias in node.names
+    }
+    for function in _candidates(tree):
+        if not foreign & {child.id for child in ast.walk(function) if isinstance(child, ast.Name)}:
+            return True
+    return False
+
+
+def find_slices(source: str, functions: Iterable[str]) -> dict[str, list[Lines]]:
+    """The parts of a standalone module that each function needs: imports, constants, helpers and itself, in order."""
     statements = _statements(source)
-    return _sliced(source.split("\n"), statements, function) if statements else None
+    return {name: _needed(statements, name) for name in functions} if statements else {}
 
 
-def slice_lengths(source: str, functions: Iterable[str]) -> dict[str, int]:
-    """Characters of `slice_module(source, function)` for several functions, at the cost of one."""
-    statements, lines = _statements(source), source.split("\n")
-    return {name: len(_sliced(lines, statements, name)) for name in functions} if statements else {}
+def cut_slice(source: str, parts: Iterable[Lines]) -> str:
+    """The text of a slice: its parts, definitions set off by two blank lines."""
+    lines = source.split("\n")
+    text: list[str] = []
+    for first, last, is_definition in parts:
+        text += [*(["", ""] if is_definition and text else []), *lines[first - 1 : last]]
+    return _joined(text)
 
 
-def _sliced(lines: list[str], statements: list[_Statement], function: str) -> str:
+def _needed(statements: list[_Statement], function: str) -> list[Lines]:
     wanted, todo = set[str](), [function]
     while todo:
         name = todo.pop()
@@ -86,20 +107,24 @@ def _sliced(lines: list[str], statements: list[_Statement], function: str) -> st
             for statement in statements:
                 if name in statement.binds:
                     todo.extend(statement.needs)
-    parts: list[str] = []
+    parts: list[Lines] = []
     for statement in statements:
         future = isinstance(statement.node, ast.ImportFrom) and statement.node.module == "__future__"
         if statement.binds & wanted or future:
-            block = isinstance(statement.node, ast.FunctionDef | ast.ClassDef)
-            parts += [*(["", ""] if block and parts else []), *lines[statement.comments - 1 : statement.last]]
-    return _joined(parts)
+            is_definition = isinstance(statement.node, ast.FunctionDef | ast.ClassDef)
+            parts.append((statement.comments, statement.last, is_definition))
+    return parts
 
 
 def candidate_functions(source: str) -> list[ast.FunctionDef]:
-    """Top-level functions worth breaking: 1 to 5 plain parameters, no decorator, three lines of body or more, pure by name."""
-    tree = parse_quietly(source)
+    """Top-level functions worth breaking: 1 to 5 plain parameters, no decorator, three lines or more, pure by name."""
+    tree = parse_module(source)
+    return _candidates(tree) if tree else []
+
+
+def _candidates(tree: ast.Module) -> list[ast.FunctionDef]:
     found = []
-    for node in tree.body if tree else []:
+    for node in tree.body:
         if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith(("test", "__", "main")):
             continue
         arguments = node.args
@@ -107,7 +132,7 @@ def candidate_functions(source: str) -> list[ast.FunctionDef]:
             continue
         parameters = [*arguments.posonlyargs, *arguments.args]
         required = len(parameters) - len(arguments.defaults)
-        if not 1 <= len(parameters) or required > 5:
+        if not parameters or required > 5:
             continue
         body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
         if not body or (body[-1].end_lineno or 0) - body[0].lineno < 2:
@@ -121,7 +146,7 @@ def candidate_functions(source: str) -> list[ast.FunctionDef]:
 
 def _statements(source: str) -> list[_Statement]:
     """The top-level statements; an empty list when they cannot be told apart by lines."""
-    tree = parse_quietly(source)
+    tree = parse_module(source)
     if tree is None:
         return []
     lines = source.split("\n")
@@ -164,13 +189,16 @@ def _is_allowed(node: ast.stmt, segment: str) -> bool:
     if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
         return False
     for child in ast.walk(node) if "import" in segment else ():
-        if isinstance(child, ast.Import) and any(alias.name not in IMPORTABLE for alias in child.names):
+        if isinstance(child, ast.Import | ast.ImportFrom) and not _imports_allowed(child):
             return False
-        if isinstance(child, ast.ImportFrom):
-            star = any(alias.name == "*" for alias in child.names)
-            if child.level or child.module not in IMPORTABLE or star:
-                return False
     return True
+
+
+def _imports_allowed(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import names only modules that the sandbox has loaded, and no star."""
+    if isinstance(node, ast.Import):
+        return all(alias.name in IMPORTABLE for alias in node.names)
+    return not node.level and node.module in IMPORTABLE and all(alias.name != "*" for alias in node.names)
 
 
 def _settle(statements: list[_Statement]) -> bool:

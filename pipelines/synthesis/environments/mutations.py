@@ -6,11 +6,12 @@ Sixteen kinds. A mutation is only a proposal: whether it changes behaviour is fo
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipelines.synthesis.environments.source_text import SourceText, parse_quietly
+from pipelines.synthesis.environments.source_text import SourceText
 
 __all__ = ["KINDS", "Mutation", "apply_mutation", "find_mutations"]
 
@@ -49,10 +50,10 @@ def apply_mutation(source: str, mutation: Mutation) -> str:
 
 
 def find_mutations(source: str, function: Function) -> list[Mutation]:
-    """Every mutation of one top-level function of `source`, in text order; each leaves text that parses.
+    """Every mutation of one top-level function of `source`, in text order.
 
     `function` is a node of `ast.parse(source)`. Nothing outside its body and defaults is touched: no name, no
-    annotation, no docstring. Cost: one parse of the function a mutation.
+    annotation, no docstring. A few proposals may not be valid Python where brackets meet: whoever runs them finds out.
     """
     text = SourceText(source)
     seen: set[Change] = set()
@@ -60,10 +61,8 @@ def find_mutations(source: str, function: Function) -> list[Mutation]:
     whole = text.span(function)
     for kind, change in sorted(_proposals(text, function), key=lambda item: (item[1], item[0])):
         start, end, new = change
-        if change in seen or source[start:end] == new or start < whole.start:
-            continue
-        seen.add(change)
-        if parse_quietly(source[whole.start : start] + new + source[end : whole.end]) is not None:
+        if change not in seen and source[start:end] != new and start >= whole.start:
+            seen.add(change)
             found.append(Mutation(kind, function.name, text.line_of(start), start, end, new))
     return found
 
@@ -130,7 +129,7 @@ def _is_text(node: ast.AST) -> bool:
 
 def _boolean_operator(text: SourceText, node: ast.AST) -> Iterator[Change]:
     if isinstance(node, ast.BoolOp):
-        for left, right in zip(node.values, node.values[1:], strict=False):
+        for left, right in itertools.pairwise(node.values):
             yield from _operator(text, left, right, {"and": "or", "or": "and"})
 
 
@@ -220,7 +219,8 @@ def _wrong_constant(text: SourceText, node: ast.AST) -> Iterator[Change]:
     elif isinstance(value, float):
         yield _replace(text, node, repr(value * 10))
     elif isinstance(value, str | bytes) and len(value) <= 12 and text.segment(node)[-3:] not in ('"""', "'''"):
-        yield _replace(text, node, repr(value[:-1] if len(value) > 1 else value + value if value else type(value)()))
+        if value:
+            yield _replace(text, node, repr(value[:-1] if len(value) > 1 else value * 2))
         if value.swapcase() != value:
             yield _replace(text, node, repr(value.swapcase()))
 

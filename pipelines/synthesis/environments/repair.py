@@ -1,7 +1,7 @@
 """Family `repair`: real modules with faults, found by their tests and repaired with an editor.
 
-The workspace holds modules of the pool (`<package>/<name>.py`), some of them broken by one or two mutations, and unittest
-files for part of their recorded behaviour. `verify` runs every recorded call, shown or hidden, on what the modules are
+The workspace holds modules of the pool (`<package>/<name>.py`), each broken by one or two mutations, and unittest files
+for part of their recorded behaviour. `verify` runs every recorded call, shown or hidden, on what the modules are
 now: the calls that the faults broke must give their recorded outcome again (fail-to-pass), all others still must
 (pass-to-pass). Expected outcomes never enter the sandbox for that.
 
@@ -19,15 +19,14 @@ from typing import Any
 
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from pipelines.synthesis.environments.functions import PoolModule, open_probe_sandbox, read_pool, split_of
-from pipelines.synthesis.environments.modules import slice_module
 from pipelines.synthesis.environments.repair_tasks import FileSpec, TaskMaker
 from pipelines.synthesis.environments.source_text import parse_quietly
-from pipelines.synthesis.environments.test_files import test_file, test_label
+from pipelines.synthesis.environments.unittest_files import unittest_file, unittest_label
 from pipelines.synthesis.sandbox import RunResult, Sandbox, Workspace, WorkspaceError
 from schemas.errors import UsageError
 from schemas.trajectory import Outcome
 
-__all__ = ["TOOLS", "RepairEnvironment", "mutated_text", "test_path"]
+__all__ = ["TOOLS", "RepairEnvironment", "mutated_text", "path_of_tests"]
 
 PACKAGES = ("toolkit", "common", "core", "basics", "helpers", "library", "support", "services")
 READ_LINES, READ_CHARACTERS = 400, 20_000  # of one read_file
@@ -40,8 +39,8 @@ SYSTEM = (
 INSTRUCTIONS = (
     "The tests of the package `{package}` fail: {faults} in {files} {changed}. Find and repair {them}. Leave the tests "
     "as they are, and finish with a short summary of what was wrong.",
-    "After a careless clean-up {faults} of `{package}` no longer {do} what the tests ask for ({files}). Repair the code "
-    "so that all tests pass, without touching the tests. Say at the end what you changed.",
+    "After a careless clean-up {faults} of `{package}` no longer {do} what the tests ask for ({files}). Repair the "
+    "code so that all tests pass, without touching the tests. Say at the end what you changed.",
     "Please get the test suite of `{package}` to pass again. There {are} {faults} at fault, in {files}; tests under "
     "tests/ show part of the expected behaviour and must not be edited. Summarise the repair when you are done.",
 )
@@ -79,7 +78,7 @@ TOOLS = [
 ]
 
 
-def test_path(path: str) -> str:
+def path_of_tests(path: str) -> str:
     """The test file of a module: pkg/name.py -> tests/test_name.py."""
     return f"tests/test_{path.split('/')[-1]}"
 
@@ -92,7 +91,7 @@ def mutated_text(source: str, spec: FileSpec) -> str:
 
 
 class RepairEnvironment(Environment):
-    """See the module. `split` chooses the part of the pool: "train", "heldout" or "all". Raises InputError for a bad pool."""
+    """See the module. `split`: the part of the pool, "train", "heldout" or "all". Raises InputError for a bad pool."""
 
     family = "repair"
     tools = TOOLS
@@ -161,7 +160,7 @@ class RepairEnvironment(Environment):
             self._workspace.write(spec.path, mutated_text(source, spec))
             functions = {name: (module.functions[name], shown) for name, shown in spec.visible.items() if shown}
             dotted = spec.path.removesuffix(".py").replace("/", ".")
-            self._workspace.write(test_path(spec.path), test_file(test_path(spec.path), dotted, functions))
+            self._workspace.write(path_of_tests(spec.path), unittest_file(path_of_tests(spec.path), dotted, functions))
         return task.instruction
 
     def module_of(self, spec: FileSpec) -> PoolModule:
@@ -175,7 +174,7 @@ class RepairEnvironment(Environment):
     def source_of(self, spec: FileSpec) -> str:
         """The text of a task's file without faults."""
         module = self.module_of(spec)
-        return (slice_module(module.source, spec.only) or "") if spec.only else module.source
+        return module.slice_of(spec.only) if spec.only else module.source
 
     def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """See `Environment.call`."""
@@ -245,7 +244,7 @@ class RepairEnvironment(Environment):
         if path.endswith(".py") and parse_quietly(changed) is None:
             return ToolResult(f"Error: {path} would not be valid Python; nothing was changed", True, "syntax_error")
         workspace.write(path, changed)
-        self._edited.add(test_path(path))
+        self._edited.add(path_of_tests(path))
         line = text[: text.index(old)].count("\n") + 1
         return ToolResult(f"{path} changed at line {line}")
 
@@ -258,7 +257,7 @@ class RepairEnvironment(Environment):
         return ToolResult(_stable(run.output) or "no output")
 
     def _run_tests(self, workspace: Workspace, path: str | None = None) -> ToolResult:
-        paths = [test_path(spec.path) for spec in self._files]
+        paths = [path_of_tests(spec.path) for spec in self._files]
         if path is not None:
             path = path.removeprefix("/workspace/").removeprefix("./")
             if path not in ("tests", "tests/", "."):
@@ -319,7 +318,7 @@ class RepairEnvironment(Environment):
 
     def shown_labels(self, spec: FileSpec) -> list[list[str]]:
         """For every fault of a file, the labels of the tests that it makes fail."""
-        return [[test_label(test_path(spec.path), name, index) for name, index in f.shown] for f in spec.faults]
+        return [[unittest_label(path_of_tests(spec.path), name, index) for name, index in f.shown] for f in spec.faults]
 
     def close(self) -> None:
         """See `Environment.close`. A sandbox that was handed in stays open."""

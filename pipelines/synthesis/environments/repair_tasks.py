@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import bisect
+import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pipelines.synthesis.environments.functions import Call, PoolModule
-from pipelines.synthesis.environments.modules import slice_module
 from pipelines.synthesis.environments.mutations import Mutation, apply_mutation, find_mutations
-from pipelines.synthesis.environments.source_text import SourceText, parse_quietly
-from pipelines.synthesis.environments.test_files import fails_visibly, is_testable
+from pipelines.synthesis.environments.source_text import SourceText, parse_module
+from pipelines.synthesis.environments.unittest_files import fails_visibly, is_testable
 from pipelines.synthesis.sandbox import Sandbox, Workspace
 
 __all__ = ["CHARACTERS_PER_TOKEN", "Fault", "FileSpec", "TaskMaker", "target_tokens"]
@@ -30,7 +30,7 @@ DEFINITION = "def "
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Characters start to end of the original text are replaced by `text`. `decoy` is a wrong fix that was proved wrong.
+    """Characters start to end of the original text become `text`. `decoy` is a repair that was proved wrong.
 
     `fails` lists [function, call index] of the recorded calls whose outcome the fault changes, `shown` those of them
     that have a test in the workspace.
@@ -57,12 +57,13 @@ class FileSpec:
     visible: dict[str, list[int]] = field(default_factory=dict)
 
     def to_data(self) -> dict[str, Any]:
-        """Plain data for TaskSpec.data."""
-        return asdict(self)
+        """Plain data for TaskSpec.data: what JSON gives back as it was."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return data
 
     @classmethod
     def from_data(cls, raw: dict[str, Any]) -> FileSpec:
-        """The inverse of `to_data`, also after a trip through JSON."""
+        """The inverse of `to_data`."""
         faults = []
         for item in raw["faults"]:
             values = dict(item)
@@ -139,7 +140,7 @@ class TaskMaker:
         """Every function of the pool with the length of its slice, shortest first."""
         if self._slices is None:
             modules = enumerate(self._modules)
-            self._slices = sorted((size, index, name) for index, m in modules for name, size in m.slices.items())
+            self._slices = sorted((len(m.slice_of(name)), index, name) for index, m in modules for name in m.slices)
         return self._slices
 
     @staticmethod
@@ -154,22 +155,21 @@ class TaskMaker:
     def _break(
         self, module: PoolModule, only: str | None, wanted: int, generator: random.Random, path: str
     ) -> FileSpec | None:
-        """Up to `wanted` faults in different functions of a module, proved to be independent; None when there are none."""
-        source = slice_module(module.source, only) if only else module.source
-        tree = parse_quietly(source) if source else None
-        if source is None or tree is None:
+        """Up to `wanted` faults in different functions of a module, proved independent; None when there are none."""
+        source = module.slice_of(only) if only else module.source
+        tree = parse_module(source)
+        if tree is None:
             return None
         nodes = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         calls = {name: recorded for name, recorded in module.functions.items() if only in (None, name)}
-        prober = _Prober(source, nodes, calls, self._sandbox, self._workspace)
+        prober = _Prober(source, module, nodes, calls, self._sandbox, self._workspace)
         names = sorted(calls)
         generator.shuffle(names)
         faults: list[Fault] = []
         visible = {name: _choose_visible(recorded, generator) for name, recorded in sorted(calls.items())}
         for name in names[:4]:
             fault = prober.fault(name, visible, generator)
-            if fault and prober.independent([*faults, fault], visible):
-                faults.append(fault)
+            faults = (prober.independent([*faults, fault], visible) or faults) if fault else faults
             if len(faults) == wanted:
                 break
         return FileSpec(path, module.id, only, faults, visible) if faults else None
@@ -183,46 +183,49 @@ def _choose_visible(calls: Sequence[Call], generator: random.Random) -> list[int
 
 
 class _Prober:
-    """Runs variants of one module and reads off what each breaks."""
+    """Runs variants of one module and reads off what each breaks.
+
+    Proposals are tried in the function's slice, which loads faster; what is taken is proved in the whole module.
+    """
 
     def __init__(
         self,
         source: str,
+        module: PoolModule,
         nodes: dict[str, ast.FunctionDef],
         calls: dict[str, list[Call]],
         sandbox: Sandbox,
         workspace: Workspace,
     ) -> None:
-        self._source, self._nodes, self._calls = source, nodes, calls
+        self._source, self._module, self._nodes, self._calls = source, module, nodes, calls
         self._sandbox, self._workspace = sandbox, workspace
+        self._rivals: dict[str, list[Mutation]] = {}  # function -> what might be taken for its fault's repair
 
     def fault(self, name: str, visible: dict[str, list[int]], generator: random.Random) -> Fault | None:
-        """A mutation of a function that changes at least one tested outcome, or None. Tries eight, kinds in turn."""
+        """A mutation that changes a tested outcome, without yet saying all that it breaks. Tries eight."""
         if name not in self._nodes:
             return None
         proposals = find_mutations(self._source, self._nodes[name])
         candidates = _kinds_in_turn(proposals, generator)[:8]
         for first in range(0, len(candidates), 4):
             batch = candidates[first : first + 4]
-            decoys = [self._decoys(mutation, proposals, generator) for mutation in batch]
-            texts = [apply_mutation(self._source, m) for m in batch]
-            texts += [apply_mutation(self._source, decoy) for group in decoys for decoy in group]
-            results = self._run([{name: self._definition(name, text)} for text in [self._source, *texts]], [name])
+            variants = [{name: self._definition(name, apply_mutation(self._source, m))} for m in batch]
+            payload = {
+                "source": self._module.slice_of(name),
+                "variants": [{}, *variants],
+                "calls": self._arguments([name]),
+            }
+            results = self._sandbox.call("probing:probe_variants", payload, self._workspace).result
             if results is None or self._failing(results[0]):
                 return None  # the slice alone does not behave as the module did
-            decoy_results = iter(results[1 + len(batch) :])
-            for mutation, result, group in zip(batch, results[1 : 1 + len(batch)], decoys, strict=True):
-                tried = [(decoy, next(decoy_results)) for decoy in group]
-                broken = self._shown(self._failing(result), result, visible)
-                if not broken or not _settles(result):
-                    continue
-                decoy = next((d for d, r in tried if _settles(r) and self._is_wrong(r, broken, visible)), None)
-                wrong = (decoy.start, decoy.end, decoy.text) if decoy else None
-                return Fault(name, mutation.kind, mutation.start, mutation.end, mutation.text, wrong, [], broken)
+            for mutation, result in zip(batch, results[1:], strict=True):
+                if _settles(result) and self._shown(self._failing(result), result, visible):
+                    self._rivals[name] = self._decoys(mutation, proposals, generator)
+                    return Fault(name, mutation.kind, mutation.start, mutation.end, mutation.text, None, [], [])
         return None
 
-    def independent(self, faults: list[Fault], visible: dict[str, list[int]]) -> bool:
-        """Whether every fault shows by itself whatever the others do; fills in what the faults break, over all calls.
+    def independent(self, faults: list[Fault], visible: dict[str, list[int]]) -> list[Fault] | None:
+        """The faults with all that they break and a decoy for the last, or None when one hides behind the others.
 
         Here the whole broken module is loaded, as it will be in the workspace.
         """
@@ -230,27 +233,33 @@ class _Prober:
         for fault in sorted(faults, key=lambda f: f.start, reverse=True):
             together = _applied(together, fault)
         texts = [_applied(self._source, fault) for fault in faults] + ([together] if len(faults) > 1 else [])
-        calls = {name: [call.arguments for call in recorded] for name, recorded in self._calls.items()}
-        payload = {"sources": texts, "calls": calls}
-        results = self._sandbox.call("probing:probe_modules", payload, self._workspace).result
-        if results is None or not all(map(_settles, results)):
-            return False
-        failing = [self._shown(self._failing(result), result, visible) for result in results]
-        failing += failing[:1] if len(faults) == 1 else []
-        union = {item for part in failing[:-1] for item in part}
-        for number, fault in enumerate(faults):
-            others = {item for other, part in enumerate(failing[:-1]) if other != number for item in part}
-            if not set(failing[number]) - others:
-                return False
-            fault.fails[:] = self._failing(results[number])
-            fault.shown[:] = failing[number]
-        return set(failing[-1]) == union
+        name = faults[-1].function
+        rivals = self._rivals[name]
+        variants = [{name: self._definition(name, apply_mutation(self._source, rival))} for rival in rivals]
+        payload = {
+            "modules": {"sources": texts, "calls": self._arguments(sorted(self._calls))},
+            "variants": {"source": self._module.slice_of(name), "variants": variants, "calls": self._arguments([name])},
+        }
+        result = self._sandbox.call("probing:probe_fault", payload, self._workspace).result
+        if result is None or not all(map(_settles, result["modules"])):
+            return None
+        broken = [self._failing(module) for module in result["modules"]]
+        shown = [self._shown(f, m, visible) for f, m in zip(broken, result["modules"], strict=True)]
+        for number in range(len(faults)):
+            others = {item for other in range(len(faults)) if other != number for item in shown[other]}
+            if not set(shown[number]) - others:
+                return None
+        if set(shown[-1]) != {item for part in shown[: len(faults)] for item in part}:
+            return None
+        decoy = None
+        for rival, outcome in zip(rivals, result["variants"], strict=True):
+            if decoy is None and _settles(outcome) and self._is_wrong(outcome, name, shown[len(faults) - 1], visible):
+                decoy = (rival.start, rival.end, rival.text)
+        decoys = [fault.decoy for fault in faults[:-1]] + [decoy]
+        return [replace(fault, decoy=decoys[n], fails=broken[n], shown=shown[n]) for n, fault in enumerate(faults)]
 
-    def _run(self, variants: list[dict[str, str]], names: Sequence[str]) -> list[Any] | None:
-        calls = {name: [call.arguments for call in self._calls[name]] for name in names}
-        payload = {"source": self._source, "variants": variants, "calls": calls}
-        result: list[Any] | None = self._sandbox.call("probing:probe_variants", payload, self._workspace).result
-        return result
+    def _arguments(self, names: Sequence[str]) -> dict[str, list[list[str]]]:
+        return {name: [call.arguments for call in self._calls[name]] for name in names}
 
     def _definition(self, name: str, text: str) -> str:
         """The function's definition in a text that differs from the source inside this function only."""
@@ -284,9 +293,9 @@ class _Prober:
         generator.shuffle(picked)
         return picked[:3]
 
-    def _is_wrong(self, result: Any, broken: list[tuple[str, int]], visible: dict[str, list[int]]) -> bool:
-        """Whether all tests that the fault broke still fail with this in its place."""
-        return set(broken) <= set(self._shown(self._failing(result), result, visible))
+    def _is_wrong(self, result: Any, name: str, broken: list[tuple[str, int]], visible: dict[str, list[int]]) -> bool:
+        """Whether all tests of the function that the fault broke still fail with this in its place."""
+        return {item for item in broken if item[0] == name} <= set(self._shown(self._failing(result), result, visible))
 
 
 def _settles(result: Any) -> bool:

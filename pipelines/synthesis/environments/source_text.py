@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ast
+import bisect
+import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 
-__all__ = ["SourceText", "Span", "changed_lines", "parse_quietly"]
+__all__ = ["SourceText", "Span", "changed_lines", "parse_module", "parse_quietly"]
+
+
+@lru_cache(maxsize=4)
+def parse_module(source: str) -> ast.Module | None:
+    """`parse_quietly`, remembering the last few texts: trees are shared, so nobody may change them."""
+    return parse_quietly(source)
 
 
 def parse_quietly(source: str) -> ast.Module | None:
     """The syntax tree, or None for text that Python (or its parser's limits) refuses. Never prints warnings."""
-    import warnings
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -57,13 +64,11 @@ class SourceText:
 
     def line_of(self, offset: int) -> int:
         """The 1-based line that holds a character offset."""
-        import bisect
-
         return max(1, bisect.bisect_right(self._starts, offset))
 
 
 def changed_lines(old: str, new: str) -> tuple[int, int, int]:
-    """The smallest block of lines in which two texts differ: (first line, end in old, end in new), 0-based, half open."""
+    """The smallest block of lines in which two texts differ: (first, end in old, end in new), from 0, end excluded."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     first = 0
     while first < min(len(before), len(after)) and before[first] == after[first]:

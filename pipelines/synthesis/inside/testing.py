@@ -27,10 +27,10 @@ class QuietResult(unittest.TestResult):
         place = self.labels.get(type(test).__module__, type(test).__module__)
         return f"{place}::{name}.{test._testMethodName}"
 
-    def addSuccess(self, test: Any) -> None:
+    def addSuccess(self, test: Any) -> None:  # noqa: N802
         self.passed.append(self.label(test))
 
-    def addFailure(self, test: Any, err: Any) -> None:
+    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
         self.failed.append((self.label(test), explain(err)))
 
     addError = addFailure  # noqa: N815 - unittest's name

@@ -8,13 +8,47 @@ from __future__ import annotations
 import random
 from typing import Any
 
-WORDS = (
-    "alpha beta gamma delta river stone cloud north south amber copper silver maple cedar violin harbor lantern meadow "
-    "Monday apple orange seven twelve hello world data point line queue stack graph node edge token parse value"
-).split()
+WORDS = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "river",
+    "stone",
+    "cloud",
+    "north",
+    "south",
+    "amber",
+    "copper",
+    "silver",
+    "maple",
+    "cedar",
+    "violin",
+    "harbor",
+    "lantern",
+    "meadow",
+    "Monday",
+    "apple",
+    "orange",
+    "seven",
+    "twelve",
+    "hello",
+    "world",
+    "data",
+    "point",
+    "line",
+    "queue",
+    "stack",
+    "graph",
+    "node",
+    "edge",
+    "token",
+    "parse",
+    "value",
+]
 NAME_KINDS = {
-    "int": "n i j k m count width size length num number year month day limit index pos start stop end depth base order "
-    "indent level offset maxlen port bits lo hi",
+    "int": "n i j k m count width size length num number year month day limit index pos start stop end depth base "
+    "order indent level offset maxlen port bits lo hi",
     "float": "x y z alpha beta mu sigma ratio rate eps tol weight",
     "str": "s text string str name line word path url key prefix suffix sep delim title label pattern char c ch msg "
     "message value doc filename query fragment string1 string2 head tail code",

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,22 +17,82 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
+from pipelines.synthesis.sandbox.bubblewrap import FOLDER_PREFIX, bubblewrap_options, bubblewrap_program
 from pipelines.synthesis.sandbox.workspace import Workspace, remove_tree
 from schemas.errors import DatamixError, UsageError
 
 __all__ = ["Limits", "RunResult", "Sandbox"]
 
-PREFIX = "datamix-sandbox-"
 SERVER = Path(__file__).with_name("server.py")
 GRACE_SECONDS = 10.0  # beyond a run's own wall limit, before the server itself is taken for lost
 # imported once by the warm interpreter: a fork has them for free
-MODULES = (
-    "__future__ abc array ast base64 bisect binascii calendar cmath codecs collections collections.abc colorsys "
-    "contextlib copy csv dataclasses datetime decimal difflib enum fnmatch fractions functools gc hashlib heapq html "
-    "html.entities io ipaddress itertools json keyword linecache locale math numbers operator os posixpath pprint "
-    "random re reprlib shlex stat statistics string struct sys textwrap threading time token tokenize traceback types "
-    "typing unicodedata unittest urllib.parse warnings weakref zlib"
-).split()
+MODULES = [
+    "__future__",
+    "abc",
+    "array",
+    "ast",
+    "base64",
+    "bisect",
+    "binascii",
+    "calendar",
+    "cmath",
+    "codecs",
+    "collections",
+    "collections.abc",
+    "colorsys",
+    "contextlib",
+    "copy",
+    "csv",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "difflib",
+    "enum",
+    "fnmatch",
+    "fractions",
+    "functools",
+    "gc",
+    "hashlib",
+    "heapq",
+    "html",
+    "html.entities",
+    "io",
+    "ipaddress",
+    "itertools",
+    "json",
+    "keyword",
+    "linecache",
+    "locale",
+    "math",
+    "numbers",
+    "operator",
+    "os",
+    "posixpath",
+    "pprint",
+    "random",
+    "re",
+    "reprlib",
+    "shlex",
+    "stat",
+    "statistics",
+    "string",
+    "struct",
+    "sys",
+    "textwrap",
+    "threading",
+    "time",
+    "token",
+    "tokenize",
+    "traceback",
+    "types",
+    "typing",
+    "unicodedata",
+    "unittest",
+    "urllib.parse",
+    "warnings",
+    "weakref",
+    "zlib",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +132,14 @@ class RunResult:
 class Sandbox:
     """One warm interpreter and the folder that its workspaces lie in. See the package's docstring for what it promises.
 
-    `level` "auto" takes bubblewrap when it works; "bubblewrap" insists (UsageError when it does not work); "limits" does
+    `level` "auto" takes bubblewrap when it works; "bubblewrap" insists (UsageError if it does not work); "limits" does
     without; "plain" is limits without any namespace, for machines and tests that have none. `plugins` are files with
     trusted functions that `call` may run; they are loaded before the first fork.
     """
 
     def __init__(
         self,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),
         level: Literal["auto", "bubblewrap", "limits", "plain"] = "auto",
         plugins: Sequence[Path] = (),
     ) -> None:
@@ -158,7 +217,7 @@ class Sandbox:
     def _start(self) -> None:
         if self._root is None:
             _remove_leftovers()
-            self._root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
+            self._root = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")).resolve()
             self._root.chmod(0o755)
         self._process = _spawn(self._root, self._bubblewrap, self._plugins, self.limits.disk_bytes)
         config = {
@@ -261,7 +320,7 @@ def _spawn(root: Path, bubblewrap: str | None, plugins: Sequence[str], scratch_b
 
 
 def _kill_server(process: subprocess.Popen[str]) -> None:
-    """Kill the server and its namespaces, and reap it. Runs in progress die with the process space or by its cleanup."""
+    """Kill the server and its namespaces, and reap it. Runs in progress die with the process space or its cleanup."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -274,60 +333,10 @@ def _kill_server(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def bubblewrap_options(root: Path, folders: Sequence[str], scratch_bytes: int) -> list[str]:
-    """bwrap's options: system read-only, `root` writable, `folders` (our own code) and the Python installation readable.
-
-    Folders on the way to a bound one are made with mode 0755 (bwrap's own default of 0700 shuts other users out).
-    """
-    options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.geteuid() == 0:  # the children change to an unprivileged user, the server needs the right to
-        options += ["--cap-drop", "ALL"]
-        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_DAC_OVERRIDE"):
-            options += ["--cap-add", capability]
-    else:
-        options += ["--unshare-user"]
-    options += ["--die-with-parent", "--new-session", "--as-pid-1", "--proc", "/proc", "--dev", "/dev"]
-    for folder in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc"):
-        if os.path.islink(folder):
-            options += ["--symlink", os.readlink(folder), folder]
-        elif os.path.isdir(folder):
-            options += ["--ro-bind", folder, folder]
-    options += ["--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", "/tmp"]  # noqa: S108
-    for prefix in sorted({os.path.realpath(sys.base_prefix), *map(os.path.realpath, folders)}):
-        if not prefix.startswith("/usr/"):
-            options += [*_way_to(prefix), "--ro-bind", prefix, prefix]
-    return [*options, *_way_to(str(root)), "--bind", str(root), str(root), "--chdir", "/"]
-
-
-def _way_to(path: str) -> list[str]:
-    """bwrap's options that make the folders above `path`, apart from those that exist anyway."""
-    options = []
-    for folder in reversed(Path(path).parents):
-        if str(folder) not in ("/", "/tmp", "/usr"):  # noqa: S108
-            options += ["--perms", "0755", "--dir", str(folder)]
-    return options
-
-
-_bubblewrap_works: dict[str, bool] = {}
-
-
-def bubblewrap_program() -> str | None:
-    """The path of a bwrap that really works here (tried once a process), or None."""
-    program = shutil.which("bwrap")
-    if program is None:
-        return None
-    if program not in _bubblewrap_works:
-        with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
-            argv = [program, *bubblewrap_options(Path(folder), [], 1 << 20), "/bin/true"]
-            tried = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
-        _bubblewrap_works[program] = tried.returncode == 0
-    return program if _bubblewrap_works[program] else None
-
-
 def _remove_leftovers() -> None:
     """Delete sandbox folders of processes that are no longer there (a killed client cannot clean up)."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        owner = folder.name.removeprefix(PREFIX).split("-")[0]
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        owner = folder.name.removeprefix(FOLDER_PREFIX).split("-")[0]
         if owner.isdigit() and not Path("/proc", owner).exists():
             with contextlib.suppress(OSError):
                 remove_tree(folder)

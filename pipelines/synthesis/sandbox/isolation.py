@@ -70,7 +70,7 @@ def leave_shared_spaces() -> set[str]:
 
 
 def make_private_mounts(root: str, scratch_bytes: int) -> bool:
-    """Read-only system, empty private /tmp, /var/tmp and /dev/shm, other people's folders hidden; `root` stays writable.
+    """Read-only system, empty private /tmp, /var/tmp and /dev/shm, other folders hidden; `root` stays writable.
 
     Needs CAP_SYS_ADMIN in the current user space. Returns whether it worked; a failure half-way raises OSError,
     because a half-changed view is not something to go on with.

@@ -147,7 +147,7 @@ def _child(request: dict[str, Any], state: dict[str, Any], *pipes: int) -> None:
     code = 1
     try:
         os.setsid()
-        out_read, out_write, result_read, result_write = pipes
+        _, out_write, _, result_write = pipes
         source = os.open(os.devnull, os.O_RDONLY)
         if request.get("stdin"):
             source = os.memfd_create("stdin")

@@ -47,14 +47,14 @@ def workspace(sandbox: Sandbox) -> Workspace:
 def descendants(root: int) -> set[int]:
     """Every process below `root`, by the parent links of /proc."""
     parents = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
             try:
-                fields = Path("/proc", name, "stat").read_text().rsplit(")", 1)[1].split()
+                fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
             except OSError:
                 continue
             if fields[0] != "Z":
-                parents[int(name)] = int(fields[1])
+                parents[int(folder.name)] = int(fields[1])
     found = {root}
     while grown := {child for child, parent in parents.items() if parent in found} - found:
         found |= grown
@@ -201,7 +201,7 @@ def test_read_outside(sandbox: Sandbox, workspace: Workspace, tmp_path: Path) ->
     result = attempt(sandbox, workspace, f"print(open({str(secret)!r}).read())")
     assert (result.exit_code, "hunter2" in result.output) == (1, False)
     result = attempt(sandbox, workspace, f"import os; print(os.listdir({str(Path.home())!r}))")
-    assert not set(os.listdir(Path.home())) - {".pyenv"} & set(result.output.split("'"))
+    assert not ({path.name for path in Path.home().iterdir()} - {".pyenv"}) & set(result.output.split("'"))
 
 
 def test_write_outside(sandbox: Sandbox, workspace: Workspace, tmp_path: Path) -> None:

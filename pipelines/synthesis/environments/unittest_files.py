@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.synthesis.environments.functions import Call
 
-__all__ = ["class_name", "fails_visibly", "is_testable", "test_file", "test_label"]
+__all__ = ["class_name", "fails_visibly", "is_testable", "unittest_file", "unittest_label"]
 
 
 def class_name(function: str) -> str:
@@ -16,7 +16,7 @@ def class_name(function: str) -> str:
     return "".join(part.capitalize() for part in function.split("_") if part) + "Test"
 
 
-def test_label(path: str, function: str, index: int) -> str:
+def unittest_label(path: str, function: str, index: int) -> str:
     """How run_tests names the test of a recorded call."""
     return f"{path}::{class_name(function)}.test_{function.strip('_')}_{index + 1}"
 
@@ -27,7 +27,7 @@ def is_testable(calls: Sequence[Call], index: int) -> bool:
     return not (lazy and calls[index].outcome[0] == "raises")
 
 
-def test_file(path: str, dotted: str, functions: Mapping[str, tuple[Sequence[Call], Sequence[int]]]) -> str:
+def unittest_file(path: str, dotted: str, functions: Mapping[str, tuple[Sequence[Call], Sequence[int]]]) -> str:
     """The text of a test file. `functions` maps a name to (its recorded calls, which of them to test)."""
     names = sorted(functions)
     lines = [f'"""Behaviour of {dotted}."""', "", "import unittest", "", f"from {dotted} import {', '.join(names)}", ""]
@@ -35,7 +35,7 @@ def test_file(path: str, dotted: str, functions: Mapping[str, tuple[Sequence[Cal
         calls, chosen = functions[name]
         lines += ["", f"class {class_name(name)}(unittest.TestCase):"]
         for index in chosen:
-            method = test_label(path, name, index).split(".")[-1]
+            method = unittest_label(path, name, index).split(".")[-1]
             lines += [f"    def {method}(self):", *(f"        {line}" for line in _body(name, calls[index])), ""]
     return "\n".join([*lines, "", 'if __name__ == "__main__":', "    unittest.main()", ""])
 
