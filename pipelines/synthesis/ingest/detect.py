@@ -18,6 +18,7 @@ def _readers() -> dict[str, Callable[[], Reader]]:
     from pipelines.synthesis.ingest.formats.agent_data import AgentData
     from pipelines.synthesis.ingest.formats.anthropic import Anthropic
     from pipelines.synthesis.ingest.formats.atif import Atif
+    from pipelines.synthesis.ingest.formats.canonical import Canonical
     from pipelines.synthesis.ingest.formats.claude_code import ClaudeCode
     from pipelines.synthesis.ingest.formats.codex import Codex
     from pipelines.synthesis.ingest.formats.gemini_cli import GeminiCli
@@ -38,6 +39,7 @@ def _readers() -> dict[str, Callable[[], Reader]]:
     from pipelines.synthesis.ingest.formats.toolbench import ToolBench, ToolEval
 
     classes: list[Callable[[], Reader]] = [
+        Canonical,
         ClaudeCode,
         PiSession,
         Codex,

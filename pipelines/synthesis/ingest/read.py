@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.synthesis.ingest import files
+from pipelines.synthesis.ingest.arrow_nulls import drop_filled_nulls
 from pipelines.synthesis.ingest.detect import Readers, score_of
 from pipelines.synthesis.ingest.records import Place, RecordError, Session, SetAside, parse_json, shorten
 from schemas.errors import InputError
@@ -252,7 +253,8 @@ def _parquet(path: str, readers: Readers) -> Iterator[Item]:
     with pq.ParquetFile(path) as table:
         for batch in table.iter_batches(batch_size=_PARQUET_BATCH):
             for row in batch.to_pylist():
-                yield from _one(row, Place(path, f"row {index}"), readers, [])
+                repairs = drop_filled_nulls(row)
+                yield from _one(row, Place(path, f"row {index}"), readers, repairs)
                 index += 1
 
 

@@ -321,3 +321,22 @@ def test_prompt_and_completion_rows_train_the_completion(ingest):
     found = only(ingest(row))
     assert [m.author for m in found.messages] == [None, "copied", None, None]
     assert (found.outcome.reward, found.outcome.success) == (0.5, False)
+
+
+def test_nulls_that_struct_columns_fill_in_are_removed_from_tools_and_arguments(tmp_path):
+    def row(name, argument):
+        function = {"name": name, "parameters": {"properties": {argument: {"type": "string"}}}}
+        call = {"id": "c", "type": "function", "function": {"name": name, "arguments": {argument: "v"}}}
+        messages = [
+            {"role": "user", "content": "q", "tool_calls": None},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+        ]
+        return {"messages": messages, "tools": [{"type": "function", "function": function}]}
+
+    rows = [row("read", "path"), row("add", "amount")]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows")
+    first, second = read_file(str(tmp_path / "rows"))
+    assert first.messages[1].tool_calls[0].arguments == '{"path": "v"}'
+    assert second.messages[1].tool_calls[0].arguments == '{"amount": "v"}'
+    assert json.loads(first.tools)[0]["function"]["parameters"] == {"properties": {"path": {"type": "string"}}}
+    assert first.notes == ["null keys of struct columns removed from tools and arguments"]
