@@ -51,7 +51,14 @@ _ASSIGNED = re.compile(
     r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?([A-Za-z0-9+/_.~!@#$%^&*-]{12,200})(?![A-Za-z0-9(\[])",
     re.I,
 )
-_ASSIGNED_ANCHORS = ("passw", "pwd", "secret", "key", "token")
+# Anchor, and how far before it the name may begin ("api_key", "access-token", …).
+_ASSIGNED_ANCHORS = (
+    ("passw", (0,)),
+    ("pwd", (0,)),
+    ("secret", (0,)),
+    ("key", (4, 3, 7, 6, 8)),
+    ("token", (5, 4, 7, 6)),
+)
 _LOCAL_PART = re.compile(r"(?<![\w.+-])[A-Za-z0-9][\w.+-]{0,63}\Z")
 _DOMAIN = re.compile(r"(?:[A-Za-z0-9-]{1,63}\.){1,5}[A-Za-z]{2,24}(?![\w@-])")
 _HOME_ANCHORS = ("/home/", "/Users/", "\\Users\\")
@@ -158,18 +165,21 @@ def _assigned(text: str) -> Iterator[Span]:
     lowered = text.lower()
     if len(lowered) != len(text):  # a few letters change length in lower case: positions would slip
         lowered = text
-    for anchor in _ASSIGNED_ANCHORS:
+    for anchor, offsets in _ASSIGNED_ANCHORS:
         for at in _positions(lowered, anchor):
             near = text[at : at + 16]
-            matched = _ASSIGNED.search(text, max(0, at - 8), at + 240) if "=" in near or ":" in near else None
-            if matched and matched.start() <= at < matched.start(1) and _random_looking(matched[1]):
+            if "=" not in near and ":" not in near:
+                continue
+            matches = (_ASSIGNED.match(text, at - offset) for offset in offsets if offset <= at)
+            matched = next(filter(None, matches), None)
+            if matched and _random_looking(matched[1]):
                 yield (*matched.span(1), "SECRET")
 
 
 def _emails(text: str) -> Iterator[Span]:
     for at in _positions(text, "@"):
-        local = _LOCAL_PART.search(text, max(0, at - 65), at)
-        domain = _DOMAIN.match(text, at + 1, at + 400) if local else None
+        domain = _DOMAIN.match(text, at + 1, at + 400)
+        local = _LOCAL_PART.search(text, max(0, at - 65), at) if domain else None
         if local and domain and not _service_address(local[0], domain[0]):
             yield local.start(), domain.end(), "EMAIL"
 
