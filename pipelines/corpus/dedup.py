@@ -1,10 +1,11 @@
 """Step `dedup`: one document of every set of duplicates stays.
 
-Three rounds of tasks, one a partition, with a decision between them that sees only hashes:
+Two rounds of tasks, one a partition, and decisions that see only hashes:
 
-1. sketch: the text becomes an exact hash, a signature and sizes;
+1. sketch: the text becomes an exact hash, a signature and sizes; its shingle hashes go to a file beside (about as
+   many bytes as the text has, removed at the end), so that no text is read twice;
 2. here: equal hashes and bands give candidate pairs;
-3. shingles: the texts of the candidates are read again, their shingle sets written;
+3. shingles: the shingle sets of the candidates, sorted;
 4. here: exact similarity, clusters, keepers (`filters.text.dedup.decide`);
 5. one verdict row for each row of documents/part-k.
 
@@ -25,16 +26,24 @@ import pyarrow as pa
 
 from filters.text.dedup.bands import Bands, choose_bands
 from filters.text.dedup.decide import DUPLICATE_EXACT, DUPLICATE_NEAR, Decision, Members, decide
-from filters.text.dedup.sketch import normalise, scheme_tag, shingle_sets, sketch
+from filters.text.dedup.sketch import distinct, normalise, scheme_tag, sketch
 from filters.text.dedup.tables import profile_of_domain
 from filters.text.dedup.verify import ShingleSets
 from pipelines.context import RunContext, StepOutput
-from pipelines.corpus.dedup_files import ShingleStore, SketchTable, SketchWriter, read_sketches, write_shingles
+from pipelines.corpus.dedup_files import (
+    ShingleStore,
+    SketchTable,
+    SketchWriter,
+    open_hashes,
+    read_sketches,
+    write_shingles,
+)
 from pipelines.corpus.plain import plain_files, plain_records
 from pipelines.corpus.read.records import Problem
 from pipelines.corpus.tables import VERDICT_SCHEMAS, iterate_documents, read_verdicts, verdict_part, write_part
 from schemas.document import KEEP
 from schemas.errors import InputError
+from schemas.files import atomic_path
 
 __all__ = ["GIANT_CLUSTER", "LARGE_SHARE", "step"]
 
@@ -59,8 +68,12 @@ class DedupTask:
         """Where the sketches go."""
         return Path(self.folder, f"sketches-{self._name()}.arrow")
 
+    def hashes(self) -> Path:
+        """Where the shingle hashes of all documents go, as raw 64-bit values in the order of the sketches."""
+        return Path(self.folder, f"hashes-{self._name()}.u64")
+
     def wanted(self) -> Path:
-        """Which rows are candidates (numpy array)."""
+        """Which sketches are candidates: for each, where its hashes begin and end (numpy array)."""
         return Path(self.folder, f"candidates-{self._name()}.npy")
 
     def shingles(self) -> Path:
@@ -192,28 +205,30 @@ def _reference_batches(path: str) -> Iterator[_Batch]:
 def sketch_task(task: DedupTask) -> dict[str, Any]:
     """Sketch the documents of one file. Memory: one row group of text, and the sketches of the file."""
     writer = SketchWriter(scheme_tag(task.permutations, task.shingle_words))
-    for batch in _batches(task):
-        found = sketch(
-            normalise(batch.texts),
-            batch.profiles,
-            shingle_words=task.shingle_words,
-            permutations=task.permutations,
-        )
-        writer.add(batch.rows, batch.ids, batch.sources, batch.qualities, found)
+    with atomic_path(task.hashes()) as temporary, open(temporary, "wb") as sink:
+        for batch in _batches(task):
+            found = sketch(
+                normalise(batch.texts),
+                batch.profiles,
+                shingle_words=task.shingle_words,
+                permutations=task.permutations,
+            )
+            writer.add(batch.rows, batch.ids, batch.sources, batch.qualities, found)
+            if found.hashes is not None:
+                sink.write(found.hashes.data)
     return {"documents": writer.write(task.sketches())}
 
 
 def shingle_task(task: DedupTask) -> dict[str, Any]:
-    """Write the shingle sets of the candidates of one file."""
+    """Write the shingle sets of the candidates of one file. Memory: one group of candidates."""
     wanted = np.load(task.wanted(), allow_pickle=False)
+    hashes = open_hashes(task.hashes(), int(wanted[-1, 2]))
 
     def batches() -> Iterator[tuple[npt.NDArray[np.int64], ShingleSets]]:
-        for batch in _batches(task):
-            here = np.isin(batch.rows, wanted, assume_unique=True)
-            if here.any():
-                texts = normalise(batch.texts.filter(pa.array(here)))
-                sets = shingle_sets(texts, batch.profiles[here], shingle_words=task.shingle_words)
-                yield batch.rows[here], ShingleSets.of(sets)
+        for first in range(0, len(wanted) - 1, _BATCH_ROWS):
+            spans = wanted[first : min(first + _BATCH_ROWS, len(wanted) - 1)]
+            sets = [distinct(hashes[start:end]) for _, start, end in spans.tolist()]
+            yield np.ascontiguousarray(spans[:, 0]), ShingleSets.of(sets)
 
     return {"documents": write_shingles(task.shingles(), batches())}
 
@@ -238,9 +253,13 @@ def _shingle_store(
 ) -> ShingleStore:
     """Shingle sets of the candidate documents (indexes into `table`), made by the tasks whose files hold them."""
     concerned: list[tuple[DedupTask, npt.NDArray[np.int64]]] = []
+    edges = np.concatenate([[0], np.cumsum(table.sketches.shingles)])
     for part in np.unique(table.parts[candidates]):
         here = candidates[table.parts[candidates] == part]
-        np.save(tasks[part].wanted(), table.rows[here], allow_pickle=False)
+        first, last = np.searchsorted(table.parts, [part, part + 1])
+        spans = np.stack([table.rows[here], edges[here] - edges[first], edges[here + 1] - edges[first]], axis=1)
+        whole = np.array([[-1, 0, edges[last] - edges[first]]])  # the last row says how many hashes there must be
+        np.save(tasks[part].wanted(), np.concatenate([spans, whole]), allow_pickle=False)
         concerned.append((tasks[part], here))
     context.engine.map(
         shingle_task, [task for task, _ in concerned], label="dedup: check candidates", progress=context.progress

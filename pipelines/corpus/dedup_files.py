@@ -19,7 +19,7 @@ from filters.text.dedup.verify import ShingleSets, jaccard_pairs
 from schemas.errors import CheckError
 from schemas.files import atomic_path
 
-__all__ = ["ShingleStore", "SketchTable", "SketchWriter", "read_sketches", "write_shingles"]
+__all__ = ["ShingleStore", "SketchTable", "SketchWriter", "open_hashes", "read_sketches", "write_shingles"]
 
 _BATCH_ROWS = 65_536
 
@@ -158,6 +158,14 @@ def _bytes_of(column: pa.ChunkedArray, width: int) -> npt.NDArray[np.uint8]:
             out[at : at + size] = np.frombuffer(chunk.buffers()[1], np.uint8)[start : start + size]
         at += size
     return out
+
+
+def open_hashes(path: Path, count: int) -> npt.NDArray[np.uint64]:
+    """Memory-map raw 64-bit hashes. Raises CheckError when the file has not exactly `count` of them."""
+    size = path.stat().st_size if path.is_file() else -1
+    if size != 8 * count:
+        raise CheckError(f"{path}: {size} bytes, expected {8 * count}: cut short. Run the step dedup again")
+    return np.memmap(path, np.uint64, "r") if count else np.empty(0, np.uint64)
 
 
 _SHINGLES = pa.schema([("row", pa.int64()), ("shingles", pa.large_list(pa.field("item", pa.uint64(), nullable=False)))])

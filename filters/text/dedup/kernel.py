@@ -192,25 +192,26 @@ def _longest(starts, ends):
     return longest + 2
 
 
-@compiled(types.void(RO8, ROI64, ROI64, RO8, I64, ROT, ROT, ROT, RO32, RO64, types.Array(U32, 2, "C"), WI64))
-def signatures(data, starts, ends, profiles, width, hashes, words, kept, points, odd, out, counts):
-    """Sketch every document data[starts[i]:ends[i]] into out[i] and its number of shingles into counts[i].
+@compiled(types.void(RO8, ROI64, ROI64, RO8, I64, ROT, ROT, ROT, RO32, RO64, types.Array(U32, 2, "C"), W64, WI64))
+def signatures(data, starts, ends, profiles, width, hashes, words, kept, points, odd, out, flat, bounds):
+    """As `shingle_hashes` into `flat` and `bounds`, and the signature of every document into out[i].
 
-    A document without words keeps count 0 and a row of 0xFFFFFFFF. `odd` holds the multipliers of the extra rounds,
+    A document without words has no shingles and a row of 0xFFFFFFFF. `odd` holds the multipliers of the extra rounds,
     two for each slot of the signature.
     """
-    longest = _longest(starts, ends)
-    word_hashes = np.empty(longest, np.uint64)
-    shingles = np.empty(longest, np.uint64)
+    word_hashes = np.empty(_longest(starts, ends), np.uint64)
     fresh = np.empty(out.shape[1], np.uint8)
+    used = 0
     for row in range(starts.shape[0]):
         start, end = starts[row], ends[row]
         if profiles[row] == 0:
             found = _hash_words(data, start, end, hashes[0], words[0], points, word_hashes)
         else:
             found = _hash_code_words(data, start, end, hashes[1], words[1], kept[1], points, word_hashes)
-        counts[row] = _shingles(word_hashes, found, width, shingles)
-        _sketch(shingles, counts[row], odd, out[row], fresh)
+        count = _shingles(word_hashes, found, width, flat[used:])
+        _sketch(flat[used:], count, odd, out[row], fresh)
+        used += count
+        bounds[row + 1] = used
 
 
 @compiled(types.void(RO8, ROI64, ROI64, RO8, I64, ROT, ROT, ROT, RO32, W64, WI64))
