@@ -62,13 +62,23 @@ class InProcess:
         return results
 
 
-def open_engine(name: str, workers: int) -> Engine:
-    """The engine called `name` ('datatrove') with `workers` local processes.
+def open_engine(name: str, workers: int, options: Sequence[str] = ()) -> Engine:
+    """The engine called `name` ('datatrove' or 'beam') with `workers` local processes.
 
-    Heavy libraries are imported here, not at module load. Raises UsageError for an unknown name.
+    `options` are flags for the engine itself (`datamix run … -- FLAGS`): of Beam and its runner, or of datatrove's
+    executor. Heavy libraries are imported here, not at module load. Raises UsageError for an unknown name or flag.
     """
     if name == "datatrove":
         from pipelines.trove.executor import TroveEngine
 
+        if options:
+            raise UsageError(
+                f"engine datatrove: takes no options, received {' '.join(options)}. Options after '--' are for "
+                "--engine beam"
+            )
         return TroveEngine(workers=workers)
-    raise UsageError(f"engine {name!r} is unknown. Use datatrove")
+    if name == "beam":
+        from pipelines.beam.engine import BeamEngine
+
+        return BeamEngine(workers=workers, options=options)
+    raise UsageError(f"engine {name!r} is unknown. Use datatrove or beam")

@@ -11,6 +11,7 @@ from datamix.bundled import find_recipe
 from datamix.output import emit_json
 from datamix.progress import open_progress
 from datamix.run import RunSummary, run_job
+from pipelines.engine import open_engine
 from schemas.recipe import load_recipe
 
 __all__ = ["command", "execute"]
@@ -18,8 +19,9 @@ __all__ = ["command", "execute"]
 
 @click.command()
 @click.argument("recipe")
+@click.argument("engine_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- ENGINE OPTIONS]")
 @click.option("--out", required=True, metavar="RUN", help="Folder of the run: new, empty, or this recipe's own.")
-@click.option("--engine", metavar="NAME", help="What moves the batches (default: the recipe's).")
+@click.option("--engine", metavar="NAME", help="datatrove or beam (default: the recipe's).")
 @click.option("--workers", type=click.IntRange(min=1), help="Local processes (default: the recipe's).")
 @click.option("--from", "first", metavar="STEP", help="Run STEP and what follows again; earlier steps must be done.")
 @click.option("--until", metavar="STEP", help="Stop after STEP.")
@@ -30,6 +32,7 @@ __all__ = ["command", "execute"]
 @click.option("--json", "as_json", is_flag=True, help="Print which steps ran, as JSON.")
 def command(
     recipe: str,
+    engine_options: tuple[str, ...],
     out: str,
     engine: str | None,
     workers: int | None,
@@ -42,10 +45,22 @@ def command(
     """Run a recipe: raw text and tasks to shards and a trained model.
 
     RECIPE is a YAML file, or the name of a bundled one (demo, nanbeige). Interrupted at any moment, the same command
-    continues; finished steps are kept.
+    continues; finished steps are kept. What follows '--' goes to the engine unseen: with --engine beam, flags of Beam
+    and of its runner, such as --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
     """
+    if engine_options and not engine_options[0].startswith("-"):
+        problem = f"unexpected argument {engine_options[0]!r}: one recipe is run; engine options follow '--'"
+        raise click.UsageError(problem)
     summary = execute(
-        recipe, out, engine=engine, workers=workers, first=first, until=until, overrides=overrides, update=update
+        recipe,
+        out,
+        engine=engine,
+        workers=workers,
+        first=first,
+        until=until,
+        overrides=overrides,
+        update=update,
+        engine_options=engine_options,
     )
     if as_json:
         emit_json({"run": out, "ran": summary.ran, "kept": summary.kept, "left": summary.left})
@@ -61,6 +76,7 @@ def execute(
     until: str | None = None,
     overrides: tuple[str, ...] = (),
     update: bool = False,
+    engine_options: tuple[str, ...] = (),
 ) -> RunSummary:
     """Load the recipe with what the command line adds to it, and run it with progress on stderr."""
     added = [*overrides]
@@ -69,10 +85,11 @@ def execute(
     if workers is not None:
         added.append(f"engine.workers={workers}")
     loaded = load_recipe(find_recipe(recipe), added)
+    mover = open_engine(loaded.engine.name, loaded.engine.workers, engine_options)
     previous = signal.signal(signal.SIGTERM, _stop)
     try:
         with open_progress() as progress:
-            summary = run_job(loaded, out, progress, first=first, until=until, update=update)
+            summary = run_job(loaded, out, progress, first=first, until=until, update=update, engine=mover)
             ran = f"ran {', '.join(summary.ran)}" if summary.ran else "nothing to do: every step is done"
             progress.say(f"{out}: {ran}")
     finally:

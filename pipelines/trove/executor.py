@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 from pipelines.engine import InProcess
 from pipelines.trove.pool import WorkerDied, WorkerPool
-from schemas.errors import DatamixError
+from pipelines.workers import worker_death
 from schemas.progress import Progress, Quiet
 
 __all__ = ["MAX_RANKS", "TroveEngine"]
@@ -71,7 +70,7 @@ class TroveEngine:
                     failure = executor.run_in(self._pool, lambda rank: advance(len(stripes[rank])))
                 except WorkerDied as death:
                     index = next(i for i in stripes[death.rank] if not (results / f"{i}.json").exists())
-                    raise _death(label, death.exit_code, index, tasks[index]) from None
+                    raise worker_death(label, death.exit_code, index, tasks[index]) from None
             if failure is not None:
                 raise failure
             return [json.loads((results / f"{i}.json").read_text(encoding="utf-8")) for i in range(len(tasks))]
@@ -79,21 +78,3 @@ class TroveEngine:
     def close(self) -> None:
         """End the worker processes; a later map starts new ones."""
         self._pool.close()
-
-
-def _death(label: str, exit_code: int, index: int, task: object) -> DatamixError:
-    """The error for a worker process that ended in the middle of a task."""
-    if exit_code < 0:
-        try:
-            how = f"was ended by {signal.Signals(-exit_code).name}"
-        except ValueError:
-            how = f"was ended by signal {-exit_code}"
-    else:
-        how = f"left with exit code {exit_code}"
-    memory = " (often the system's answer to memory running out)" if exit_code == -signal.SIGKILL else ""
-    shown = repr(task)
-    shown = shown if len(shown) <= 300 else shown[:297] + "..."
-    return DatamixError(
-        f"{label}: the worker process of task {index} {how}{memory}. The task was {shown}. "
-        "Nothing half-written counts: run the same command again, with fewer workers if memory is short"
-    )

@@ -14,20 +14,16 @@ import signal
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from pipelines.workers import THREAD_LIMITS, environment
 from schemas.errors import DatamixError
 
-__all__ = ["THREAD_LIMITS", "WorkerDied", "WorkerPool"]
-
-_LIBRARIES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA", "RAYON")
-THREAD_LIMITS = dict.fromkeys([*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "POLARS_MAX_THREADS"], "1")
-"""Set in every worker before it imports anything: the cores are shared out by workers, not by threads."""
+__all__ = ["WorkerDied", "WorkerPool"]
 
 
 class WorkerDied(Exception):  # noqa: N818  (an event that the engine turns into its error)
@@ -112,7 +108,7 @@ class WorkerPool:
     def _start(self) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(self._preload)
-        with _environment(THREAD_LIMITS):
+        with environment(THREAD_LIMITS):
             for number in range(self._size):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs,), name=f"datamix-worker-{number}", daemon=True)
@@ -136,21 +132,6 @@ def _stop(workers: list[tuple[BaseProcess, Connection]]) -> None:
         process.join(timeout=5)
         if process.is_alive():
             process.kill()
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Environment variables for the length of a block: a process started inside inherits them."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _serve(connection: Connection) -> None:

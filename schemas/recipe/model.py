@@ -25,7 +25,7 @@ __all__ = ["EngineConfig", "Recipe"]
 class EngineConfig(Strict):
     """What moves the batches. `partitions` is the number of corpus files; results depend on it, not on `workers`."""
 
-    name: Literal["datatrove"] = "datatrove"
+    name: Literal["datatrove", "beam"] = "datatrove"
     workers: int = Field(default=2, ge=1)
     partitions: int = Field(default=8, ge=1, le=100_000)
 
