@@ -48,13 +48,19 @@ def _stage(folder: Path, stage: StageIndex) -> dict[str, Any]:
         "segments": sum(file.segments for file in stage.files),
         "fill": stage.tokens / room if room else None,
         "longest_segment": max((_longest(folder / file.path) for file in stage.files), default=0),
-        "shares": {kind: _share(said) for kind, said in stage.report.get("shares", {}).items()},
+        "shares": {
+            kind: _share(said, kind in stage.report.get("kinds_without_supply", []))
+            for kind, said in stage.report.get("shares", {}).items()
+        },
         "report": {key: value for key, value in stage.report.items() if key != "shares"},
     }
 
 
-def _share(said: dict[str, Any]) -> dict[str, Any]:
-    """The planner's words for one kind, in those that the domains use; wanted None: the recipe names no shares."""
+def _share(said: dict[str, Any], absent: bool) -> dict[str, Any]:
+    """The planner's words for one kind, in those that the domains use; wanted None: the recipe names no shares.
+
+    `absent`: the stage could hold no trajectory of this kind, so its share went to the others.
+    """
     wanted, reached = said.get("wanted"), said["reached"]
     return {
         "trained_tokens": said["trained_tokens"],
@@ -62,6 +68,7 @@ def _share(said: dict[str, Any]) -> dict[str, Any]:
         "share": reached,
         "difference": None if wanted is None else reached - wanted,
         "shortfall_tokens": said.get("shortfall", 0),
+        "limit": "no trajectories of this kind" if absent else None,
     }
 
 

@@ -77,7 +77,7 @@ def _trajectories(trajectories: dict[str, dict[str, Any]], console: Console) -> 
     for step, counts in trajectories.items():
         rows = [(name, _short(value)) for name, value in counts.items()]
         if rows:
-            console.print(table(f"Trajectories: {step}", ["count", "value"], rows))
+            console.print(table(f"Trajectories: {step}", ["count", "value"], rows, text_columns=2))
 
 
 def _short(value: object) -> object:
@@ -123,10 +123,11 @@ def _stage_shares(stages: list[dict[str, Any]], console: Console) -> None:
                     None if wanted is None else f"{wanted:.2%}",
                     None if difference is None else f"{abs(difference):.2%}",
                     share["shortfall_tokens"],
+                    share["limit"],
                 )
             )
     if rows:
-        columns = ["stage", "kind", "trained tokens", "share", "wanted", "|diff|", "tokens lacking"]
+        columns = ["stage", "kind", "trained tokens", "share", "wanted", "|diff|", "tokens lacking", "limit"]
         console.print(table("Trained tokens by kind", columns, rows, text_columns=2))
 
 

@@ -178,7 +178,8 @@ def test_stages_have_fill_and_the_longest_segment(run: Path) -> None:
 def test_stage_shares_and_what_is_left_out_have_their_token_bill(run: Path) -> None:
     stats = run_stats(run)
     assert stats["stages"][0]["shares"]["agentic"] == {
-        "trained_tokens": 3, "target_share": 0.75, "share": 1.0, "difference": 0.25, "shortfall_tokens": 0
+        "trained_tokens": 3, "target_share": 0.75, "share": 1.0, "difference": 0.25, "shortfall_tokens": 0,
+        "limit": None,
     }  # fmt: skip
     assert stats["left_out"] == [
         {"record": "document", "reason": "over_budget", "records": 1, "copies": 1, "tokens": 7, "trained_tokens": 7},
