@@ -138,14 +138,15 @@ def _shingles(words, count, width, out):
     return np.int64(count) - size + 1
 
 
-@compiled(types.void(W64, I64, RO64, W32, W8))
-def _sketch(shingles, count, odd, signature, fresh):
+@compiled(types.void(W64, I64, RO64, W32, W8, W32, W64))
+def _sketch(shingles, count, odd, signature, fresh, slots, picks):
     """Fast similarity sketch of a set of hashes into `signature` (uint32).
 
     Dahlgaard, Knudsen, Thorup 2017 (arXiv:1704.04370): in round 0 every shingle is thrown into one bin, the smallest
     value stays; while bins are empty, another round throws all of them again, into empty bins only; after as many
     rounds as bins the bin is given. Equal concentration as MinHash with independent functions, at the cost of one
-    pass for long documents, and unlike copying from neighbour bins it stays accurate for short ones.
+    pass for long documents, and unlike copying from neighbour bins it stays accurate for short ones. `fresh`, `slots`
+    and `picks` are room to work in: one for each bin, one for each shingle.
     """
     size = np.uint64(signature.shape[0])
     total = np.uint64(count)
@@ -166,16 +167,21 @@ def _sketch(shingles, count, odd, signature, fresh):
     turn = 0
     while empty > 0 and count > 0 and turn < odd.shape[0]:
         factor = odd[turn]
-        given = turn - signature.shape[0]
+        if turn < signature.shape[0]:
+            for at in range(count):  # vectorised
+                slots[at] = np.uint32((((shingles[at] * factor) >> half) * size) >> half)
+        else:
+            slots[:count] = turn - signature.shape[0]
+        picked = np.uint64(0)
         index = np.uint64(0)
-        while index < total:
-            value = shingles[index] * factor
-            slot = ((value >> half) * size) >> half
-            if given >= 0:
-                slot = np.uint64(given)
-            if fresh[slot]:
-                signature[slot] = min(signature[slot], np.uint32(value ^ (value >> np.uint64(29))))
+        while index < total:  # which of them meet an empty bin, without a branch
+            picks[picked] = index
+            picked += np.uint64(fresh[slots[index]])
             index += one
+        for at in range(picked):
+            value = shingles[picks[at]] * factor
+            slot = slots[picks[at]]
+            signature[slot] = min(signature[slot], np.uint32(value ^ (value >> np.uint64(29))))
         for slot in range(signature.shape[0]):
             if fresh[slot] and signature[slot] != np.uint32(0xFFFFFFFF):
                 fresh[slot] = 0
@@ -199,7 +205,10 @@ def signatures(data, starts, ends, profiles, width, hashes, words, kept, points,
     A document without words has no shingles and a row of 0xFFFFFFFF. `odd` holds the multipliers of the extra rounds,
     two for each slot of the signature.
     """
-    word_hashes = np.empty(_longest(starts, ends), np.uint64)
+    longest = _longest(starts, ends)
+    word_hashes = np.empty(longest, np.uint64)
+    slots = np.empty(longest, np.uint32)
+    picks = np.empty(longest, np.uint64)
     fresh = np.empty(out.shape[1], np.uint8)
     used = 0
     for row in range(starts.shape[0]):
@@ -209,7 +218,7 @@ def signatures(data, starts, ends, profiles, width, hashes, words, kept, points,
         else:
             found = _hash_code_words(data, start, end, hashes[1], words[1], kept[1], points, word_hashes)
         count = _shingles(word_hashes, found, width, flat[used:])
-        _sketch(flat[used:], count, odd, out[row], fresh)
+        _sketch(flat[used:], count, odd, out[row], fresh, slots, picks)
         used += count
         bounds[row + 1] = used
 
