@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from datamix.stats import run_stats
-from schemas.errors import UsageError
+from schemas.errors import DatamixError
 from schemas.files import atomic_path
 
 __all__ = ["REPORT_NAME", "write_report"]
@@ -39,13 +39,13 @@ th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { te
 def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     """Write the page of `run` to `out` (RUN/report.html by default) and return its path.
 
-    Raises UsageError when plotly is not installed, InputError when `run` is no run folder.
+    Raises DatamixError when plotly is not installed, InputError when `run` is no run folder.
     """
     stats = run_stats(run)
     try:
         from datamix.report_plots import plots
     except ImportError as error:
-        raise UsageError(
+        raise DatamixError(
             f"the report draws with plotly, which is not installed ({error}). Install it: pip install 'datamix[report]'"
         ) from None
     drawn = plots(Path(run), stats)

@@ -6,6 +6,7 @@ import click
 
 from datamix.bundled import recipes_folder
 from datamix.commands.run import execute
+from schemas.errors import DatamixError
 
 __all__ = ["command"]
 
@@ -24,17 +25,18 @@ def command(out: str, workers: int | None, overrides: tuple[str, ...], as_json: 
     """
     execute(str(recipes_folder() / "demo.yaml"), out, workers=workers, overrides=overrides)
     from datamix.output import emit_json, stdout_console
+    from datamix.report import write_report
     from datamix.stats import run_stats
     from datamix.stats_view import print_stats
 
     stats = run_stats(out)
     if as_json:
         emit_json(stats)
-        return
-    print_stats(stats, stdout_console())
+    else:
+        print_stats(stats, stdout_console())
     try:
-        from datamix.report import write_report
-
-        click.echo(f"Report: {write_report(out)}")
-    except ImportError as error:
+        page = write_report(out)
+    except DatamixError as error:  # plotly is an extra: the run is whole without it
         click.echo(f"No report: {error}", err=True)
+    else:
+        click.echo(f"Report: {page}", err=as_json)
