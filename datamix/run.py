@@ -73,6 +73,8 @@ def run_job(
         except KeyboardInterrupt:
             progress.say("stopped: the same command continues from here")
             raise
+        finally:
+            job.end_workers()
         for position in range(end, len(steps)):
             job.leave(position)
     return job.summary
@@ -106,6 +108,8 @@ class _Job:
             )
         self._prepare(step, key, again=again)
         self._progress.say(f"{place}: started")
+        if not step.moves:
+            self.end_workers()
         began = time.monotonic()
         output = step.load()(self._context)
         written = self._finish(step, key, output)
@@ -114,6 +118,12 @@ class _Job:
         self._digests[step.name] = written.digest()
         self.summary.ran.append(step.name)
         self._progress.say(f"{place}: done in {seconds:.1f} s{_headline(output)}")
+
+    def end_workers(self) -> None:
+        """End the engine's processes, if it keeps any: a later map starts new ones."""
+        close = getattr(self._context.engine, "close", None)
+        if close is not None:
+            close()
 
     def _prepare(self, step: Step, key: str, *, again: bool) -> None:
         """Remove what an earlier state of the step left, unless the step resumes an attempt of the same key."""

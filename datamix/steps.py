@@ -30,7 +30,8 @@ class Step:
     fields (dotted) that can change its outputs, "*" for the whole recipe; `owns` are the paths under the run folder
     that belong to it alone, removed before it runs; `notes` are patterns of files there that depend on time or on how
     often it was stopped, and so are in no manifest; `resumes` means that the step itself continues from what an
-    interrupted attempt with the same key left there.
+    interrupted attempt with the same key left there; `moves` False means that it uses no engine, whose processes are
+    then ended before it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Step:
     owns: tuple[str, ...]
     notes: tuple[str, ...] = ()
     resumes: bool = False
+    moves: bool = True
 
     def load(self) -> StepFunction:
         """Import the function."""
@@ -131,6 +133,7 @@ STEPS: tuple[Step, ...] = (
         owns=("train",),
         notes=("train/timing.jsonl", "train/tensorboard/*", "train/checkpoints/step-*/*"),
         resumes=True,
+        moves=False,
     ),
     Step(
         name="evaluate",
@@ -138,6 +141,7 @@ STEPS: tuple[Step, ...] = (
         upstream=("train", "shards", "tokenizer", "reweight", "corpus", "synthesize"),
         fields=("evaluate", "trajectories", "model", "train", "seed"),
         owns=("evaluate",),
+        moves=False,
     ),
 )
 
