@@ -46,7 +46,8 @@ REFUSAL = re.compile(
     r"no such|not permitted|denied|refused|timed out|not a |is a directory|already exists|not supported|unsupported|"
     r"out of range|invalid|illegal|malformed|unexpected|unterminated|unmatched|undefined|unbound|mismatch|missing|"
     r"syntax|parse error|bad |fatal|error|abort|too (?:long|large|many|few)|not recogni[sz]ed|unknown|exceeds|"
-    r"overflow|corrupt|read-only|busy|expected|required|ambiguous|killed|segmentation|core dumped|in reverse)",
+    r"overflow|not in \w+ format|no module named|corrupt|read-only|busy|expected|required|ambiguous|killed"
+    r"|segmentation|core dumped|in reverse)",
     re.I,
 )
 SYNTAX = re.compile(
@@ -78,7 +79,11 @@ FATAL = re.compile(
     r"\s*(?:code|type|message)?\s*[\[(#]?\w{0,12}[\])]?)?\s*(?:[:!]|$|\bto\b)",
     re.I,
 )
-TAGGED = re.compile(r"[\[<(*#❌✗✖\s]*(?:error|failed|failure|exception|fatal|tool_use_error|stderr)\b[\])>*:]", re.I)
+TAGGED = re.compile(
+    r"[\[<(*#❌✗✖\s]*(?:error|failed|failure|exception|fatal|tool_use_error|stderr)\b[\])>*:]"
+    r"|(?:can't|cannot|could not|couldn't|unable to|failed to) [a-z]",
+    re.I,
+)
 SQL = re.compile(
     r"\berror in your SQL syntax\b|\b(?:unknown|no such|invalid|ambiguous|undefined) (?:column|table|database"
     r"|index|view|schema|function|relation)\b"
@@ -152,7 +157,7 @@ FORMAT = re.compile(
 SUBJECT = re.compile(
     r"^\W{0,3}(?:the |this |that |sorry,? |requested |specified |given )*[\w'\"` ./#@:-]{0,60}?\b(?:not found"
     r"|does(?:n't| not) exist|is not (?:valid|allowed|found|available|supported|permitted|accessible)|"
-    r"cannot be \w+|could not be \w+|is required|not authori[sz]ed|already exists|access denied"
+    r"cannot be \w+|could not be \w+|is required|not authori[sz]ed|is unavailable|already exists|access denied"
     r"|permission denied)\b[^\n]{0,80}$",
     re.I,
 )

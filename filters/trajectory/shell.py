@@ -27,15 +27,19 @@ _LEXEME = re.compile(
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _WORD = re.compile(r"[\w./+\[-]+")
 _PREFIXES = word_set("sudo time env nohup then do else if while until elif exec builtin ! { ( nice")
+_ALL_COUNT = re.compile(r"\bset\s+-\w*e|\bpipefail\b|(?:^|[;\n])\s*(?:for|while|until|if|case)\s")
 _EXEC = re.compile(r"-(?:exec|execdir|ok)\s.*?(?:\\;|';'|\";\")", re.S)
 
 
 @dataclass(frozen=True, slots=True)
 class ShellLine:
-    """`counted`: words of the commands whose failure fails the line; `hidden`: words of the others only."""
+    """`counted`: words of the commands whose failure fails the line; `hidden`: words of the others only;
+    `programs`: the names of the counted commands; `last`: the name of the last command, "" for none."""
 
     counted: frozenset[str]
     hidden: frozenset[str]
+    programs: frozenset[str]
+    last: str
 
 
 def _split(command: str) -> list[tuple[str, str]]:
@@ -46,9 +50,9 @@ def _split(command: str) -> list[tuple[str, str]]:
     for lexeme in _LEXEME.findall(command[:_LIMIT]):
         if lexeme.startswith("#") and (not current or current[-1][-1:].isspace()):
             continue
-        if lexeme in ("(", "$(", "<(", ">("):
+        if lexeme in ("(", "$(", "<(", ">(") or (lexeme == "{" and not "".join(current).strip()):
             depth += 1
-        elif lexeme == ")":
+        elif lexeme == ")" or (lexeme == "}" and depth):
             depth = max(0, depth - 1)
         elif depth == 0 and lexeme in ("||", "&&", "|", "|&", ";", ";;", "&", "\n"):
             parts.append(("".join(current), lexeme))
@@ -91,10 +95,10 @@ def _words(text: str) -> set[str]:
     return {word.rsplit("/", 1)[-1] for word in _WORD.findall(text)}
 
 
-def _counted(command: str, depth: int = 0) -> set[str]:
-    """Words of the commands whose failure is the line's failure."""
+def _counted(command: str, depth: int = 0) -> list[str]:
+    """The commands whose failure is the line's failure."""
     parts = _split(command)
-    words: set[str] = set()
+    counted: list[str] = []
     for index in range(len(parts) - 1, -1, -1):
         text, operator = parts[index]
         if index < len(parts) - 1 and operator != "&&":
@@ -103,18 +107,36 @@ def _counted(command: str, depth: int = 0) -> set[str]:
             break
         inner = _group(text)
         if inner is not None and depth < 5:
-            words |= _counted(inner, depth + 1)
+            counted.extend(_counted(inner, depth + 1))
         else:
-            words |= _words(_EXEC.sub(" ", text))
-    return words
+            counted.append(_EXEC.sub(" ", text))
+    return counted
 
 
 @lru_cache(maxsize=2048)
 def read_shell_line(command: str) -> ShellLine:
-    """Whose diagnostics count. With `set -e` or pipefail everything does. Only the first 20,000 characters are read."""
+    """Whose diagnostics count. With `set -e`, pipefail, a loop or a condition every command's do.
+
+    Only the first 20,000 characters are read.
+    """
     command = command[:_LIMIT]
     every = _words(command)
-    if not every or re.search(r"\bset\s+-\w*e|\bpipefail\b", command):
-        return ShellLine(frozenset(every), frozenset())
+    commands = simple_commands(command)
+    last = _ran(commands[-1]) if commands else ""
+    if not every or _ALL_COUNT.search(command):
+        return ShellLine(frozenset(every), frozenset(), frozenset(_name(words[0]) for words in commands), last)
     counted = _counted(command)
-    return ShellLine(frozenset(counted), frozenset(every - counted))
+    words = frozenset[str]().union(*map(_words, counted))
+    programs = frozenset(_name(found[0]) for text in counted for found in simple_commands(text))
+    return ShellLine(words, frozenset(every - words), programs, last)
+
+
+def _ran(words: list[str]) -> str:
+    """The name of what a command runs; for `python -m x` it is x."""
+    if words[0].startswith("python") and words[1:2] == ["-m"] and len(words) > 2:
+        return words[2]
+    return _name(words[0])
+
+
+def _name(program: str) -> str:
+    return program.rsplit("/", 1)[-1]

@@ -33,10 +33,33 @@ _ERRNO = frozenset(os.strerror(code).lower() for code in errno.errorcode if code
 _SHELLS = word_set("sh bash zsh dash ksh csh tcsh fish ash busybox -bash -sh -zsh")
 
 _PROGRAM_LINE = re.compile(
-    r"(?P<program>(?:\.{0,2}/)?(?:[\w.+-]+/)*[\w.+-]{1,40}|\[{1,2}):(?: (?:\(\w+\) )?|(?=\d+: ))(?P<message>\S.*)", re.S
+    r"(?P<program>(?:\.{0,2}/)?(?:[\w.+-]+/)*[\w.+-]{1,40}|\[{1,2}):(?:\s+(?:\(\w+\) )?|(?=\d+: ))(?P<message>\S.*)",
+    re.S,
 )
 _SHELL_LINE = re.compile(r"^\S{0,200}?:? ?(?:-c: )?line \d+: (?=\S)|: -c: line \d+: ")
-_BLAMED = re.compile(r"(?:line \d+: )?([\w./+-]+): (?:command )?not found$")
+_BLAMED = re.compile(r"(?:^|\bline )\d+: ([A-Za-z_./+-][\w./+-]*): ")
+_DIED = re.compile(r"\bat \S+ line \d+\.$")  # perl
+_TRY_HELP = re.compile(r"(?:Try|See|Run|Type) [`'‘\"].{1,60}(?:--?help|-h\b|\(\d\))", re.I)
+_INFORMATION = re.compile(
+    r"(?:nothing to be done|entering directory|leaving directory|removing leading|skipping|creating)\b"
+    r"|.*\bis up to date\b|.*\? *$",
+    re.I,
+)
+_TAGGED_LINE = re.compile(r"(?:ERROR|Error|error|FATAL|fatal|Fatal|CRITICAL|E|!|ERR!)(?:\[\w+\])?: +\S|\[ERROR\] ")
+_ENDS_IN_ERRNO = re.compile(r": ([^:]{4,60}?)\.?$")
+# Programs whose output is content: an error's words in it, beyond its own diagnostics, are somebody's text.
+_SHOWS_CONTENT = word_set(
+    "cat head tail sed awk gawk mawk grep egrep rg ag ack find ls echo printf less more nl tac sort uniq cut tr wc jq "
+    "python python3 node ruby perl psql mysql sqlite3 SELECT select SHOW show DESCRIBE describe WITH with tree xargs"
+)
+# Names that stand before a message although the command line may not say them (gunzip speaks as gzip).
+_PROGRAMS = word_set(
+    "awk basename bunzip2 bzip2 cat chgrp chmod chown cmp comm cp curl cut date dd df diff dirname dpkg du egrep env "
+    "expr fgrep file find fold gawk gcc git go grep gunzip gzip head id install join kill ln ls make mawk mkdir mkfifo "
+    "mktemp mv nl node npm od openssl paste patch perl pip printf ps python python3 readlink realpath rm rmdir rsync "
+    "ruby scp sed seq service shuf sleep sort split ssh stat su sudo systemctl tac tail tar tee touch tr truncate "
+    "umount uniq unzip wc wget which xargs xz zcat zip"
+)
 _TRACE_MARKS = ("Traceback", " at ", "\tat ", "panic", "goroutine")  # a cheap look before the pattern
 _MESSAGE_STARTS = 100  # a first line that talks of errors further in is prose
 _LABEL = re.compile(r"\W*(?:observation|(?:standard |execution |command )?(?:output|result)|stdout|stderr)s?\W*", re.I)
@@ -70,13 +93,25 @@ def text_error(text: str, command: str = "") -> str | None:
     whole = len(text) <= HEAD_CHARS and len(lines) <= _HEAD_LINES
     tail = [] if whole else _lines(text[-TAIL_CHARS:])[-_TAIL_LINES:]
     run = read_shell_line(command)
-    for number, line in enumerate((*head, *tail)):
+    seen = (*head, *tail)
+    for number, line in enumerate(seen):
         known, found = _diagnostic(line, run, first=number == 0)
-        if found is None and number == 0 and not known:
-            found = _first_line(line)
+        if found is None and not known:
+            if number == 0:
+                found = _first_line(line)
+            elif run.last and run.last not in _SHOWS_CONTENT and (number < 3 or number >= len(seen) - 3):
+                found = _tagged(line)
         if found:
             return found
     return _traceback(text, head, tail)
+
+
+def _tagged(line: str) -> str | None:
+    """What a line near either end says when it is marked as an error or ends in an errno message."""
+    if _TAGGED_LINE.match(line):
+        return "text_generic"
+    ending = _ENDS_IN_ERRNO.search(line)
+    return "text_errno" if ending and ending[1].lower() in _ERRNO else None
 
 
 def _lines(text: str) -> list[str]:
@@ -112,12 +147,12 @@ def _diagnostic(line: str, run: ShellLine, *, first: bool) -> tuple[bool, str | 
     """
     if _WARNING.match(line):
         return False, None
-    if line[:6].lower() == "usage:":
+    if line[:6].lower() == "usage:" or _TRY_HELP.match(line):
         return True, "text_usage"
-    matched = _PROGRAM_LINE.match(line)
-    program = matched["program"].rsplit("/", 1)[-1] if matched else ""
     if phrases.COMPILER.match(line) and not run.hidden:
         return True, "text_compiler"
+    matched = _PROGRAM_LINE.match(line)
+    program = matched["program"].rsplit("/", 1)[-1] if matched else ""
     if program not in _SHELLS and _FILE_LINE.match(line):
         return True, None  # file:line: text, as grep -n prints it
     message = matched["message"] if matched else line
@@ -132,16 +167,19 @@ def _diagnostic(line: str, run: ShellLine, *, first: bool) -> tuple[bool, str | 
         return True, "text_edit"
     if (first or program) and phrases.SYNTAX.search(line):
         return True, "text_shell"
-    if not program:
-        return False, None
+    return _of_program(program, message, run) if program else (False, None)
+
+
+def _of_program(program: str, message: str, run: ShellLine) -> tuple[bool, str | None]:
+    """`_diagnostic` for a line "program: message"."""
     ran = program in run.counted
-    if _WARNING.match(message):
+    if _WARNING.match(message) or _INFORMATION.match(message):
         return ran, None
     if message.rsplit(": ", 1)[-1].rstrip(".").lower() in _ERRNO:
         return True, "text_errno"
     if phrases.USAGE.search(message):
         return True, "text_usage"
-    if ran and phrases.REFUSAL.search(message):
+    if program in run.programs or ((ran or program in _PROGRAMS) and phrases.REFUSAL.search(message)):
         return True, "text_program"
     return ran, None
 
@@ -152,7 +190,7 @@ def _traceback(text: str, head: list[str], tail: list[str]) -> str | None:
         if any(mark in part for mark in _TRACE_MARKS) and phrases.TRACEBACK.search(part):
             return "text_traceback"
     last = tail[-1] if tail else head[-1]
-    if phrases.EXCEPTION.match(head[0]) or phrases.EXCEPTION.match(last):
+    if phrases.EXCEPTION.match(head[0]) or phrases.EXCEPTION.match(last) or _DIED.search(last):
         return "text_traceback"
     return None
 
