@@ -56,9 +56,13 @@ def recovery(generator: random.Random, kind: str, observation: str, tool: str) -
             "The edit did not apply: {said}. I copy the lines exactly as they are in the file.",
             "{said}. My old text was not what the file holds; I take it from what I read.",
         ),
+        "bad_expression": (
+            "I typed the expression wrongly: {said}. Once more.",
+            "{said}. A typing slip; the same without it.",
+        ),
         "bad_code": (
             "My snippet was wrong, not the module: {said}. I correct the snippet.",
-            "The program stopped with an error of mine. With the import it should run.",
+            "The program stopped with an error of mine, easily mended.",
         ),
     }
     options = lines.get(kind, ("That failed: {said}. I correct the call.", "{said}. Another try, corrected."))

@@ -35,6 +35,7 @@ POOL_FAMILIES = {"repair"}
 MAX_STEPS = 3000
 RANGE_TOKENS = 150_000.0  # a range of tasks is cut at about as many tokens, so that workers share long work
 RANGE_TASKS = 32
+LIGHT_RANGE_TASKS = 128  # of a family whose tasks cost milliseconds
 REPLAY_EVERY = 8  # seeds divisible by this are replayed, up to this difficulty
 REPLAY_DIFFICULTY = 6.0
 COUNTED = ("tasks", "trajectories", "solved", "mistakes", "recoveries", "steps")
@@ -120,7 +121,8 @@ def _ranges(context: RunContext, raw: Path, pool: Path) -> Iterator[_Range]:
         load = 0.0
         for task in tasks:
             cost = target_tokens(task[1]) if config.family in POOL_FAMILIES else 0.0
-            if groups[-1] and (load + cost > RANGE_TOKENS or len(groups[-1]) >= RANGE_TASKS):
+            most = RANGE_TASKS if config.family in POOL_FAMILIES else LIGHT_RANGE_TASKS
+            if groups[-1] and (load + cost > RANGE_TOKENS or len(groups[-1]) >= most):
                 groups.append([])
                 load = 0.0
             groups[-1].append(task)

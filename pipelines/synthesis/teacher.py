@@ -28,6 +28,7 @@ from schemas.trajectory import Message, ToolCall
 __all__ = ["TEACHERS", "Plan", "ScriptedTeacher", "open_teacher"]
 
 TEACHERS = {
+    "reasoning": "pipelines.synthesis.reasoning_teacher:ReasoningTeacher",
     "repair": "pipelines.synthesis.repair_teacher:RepairTeacher",
 }
 Plan = Generator[Message, list[Message], None]
@@ -149,6 +150,7 @@ OTHER_NAMES = {
     "edit": ("str_replace", "replace_in_file", "apply_patch"),
     "run_code": ("python", "execute", "exec_code"),
     "run_tests": ("pytest", "test", "run_unittest"),
+    "calculator": ("calc", "compute", "evaluate"),
 }
 OTHER_ARGUMENTS = {
     "path": ("file", "filename", "file_path"),
@@ -157,6 +159,7 @@ OTHER_ARGUMENTS = {
     "text": ("pattern", "query", "regex"),
     "code": ("source", "script", "program"),
     "first_line": ("start", "start_line", "offset"),
+    "expression": ("expr", "input", "formula"),
 }
 
 

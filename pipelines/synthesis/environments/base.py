@@ -50,6 +50,7 @@ from schemas.trajectory import Outcome, ToolCall
 __all__ = ["FAMILIES", "Environment", "TaskSpec", "ToolResult", "family_names", "open_environment"]
 
 FAMILIES = {
+    "reasoning": "pipelines.synthesis.environments.reasoning:ReasoningEnvironment",
     "repair": "pipelines.synthesis.environments.repair:RepairEnvironment",
 }
 
