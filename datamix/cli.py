@@ -32,6 +32,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("datamix.commands.explain", "Say where one token of a shard came from."),
     "check": ("datamix.commands.check", "Verify a run, shard or trajectory file; exit 1 if anything is off."),
     "report": ("datamix.commands.report", "Write one self-contained HTML page about a run."),
+    "dedup": ("datamix.commands.dedup", "Remove exact and near duplicates from jsonl or parquet files."),
+    "quality": ("datamix.commands.quality", "Judge texts of jsonl or parquet files by published quality rules."),
+    "classify": (
+        "datamix.commands.classify",
+        "Give texts of jsonl or parquet files a domain, or train the model for it.",
+    ),
+    "decontaminate": (
+        "datamix.commands.decontaminate",
+        "Drop texts of jsonl or parquet files that hold benchmark items.",
+    ),
     "ingest": ("datamix.commands.ingest", "Read recorded agent runs of many formats into canonical trajectories."),
     "convert": ("datamix.commands.convert", "Write trajectories with their masks for a training framework."),
     "masks": ("datamix.commands.masks", "Say where two mask policies differ and how much each leaves to train."),

@@ -30,7 +30,7 @@ from pipelines.context import RunContext, StepOutput
 from pipelines.corpus.tables import VERDICT_SCHEMAS, iterate_documents, verdict_part, write_part
 from schemas.files import atomic_path, sha256_file, write_json
 
-__all__ = ["step"]
+__all__ = ["step", "train"]
 
 ALIVE_AFTER = ("quality", "dedup")
 _EXAMPLES = pa.schema(
@@ -74,7 +74,7 @@ def step(context: RunContext) -> StepOutput:
     files: list[Path] = []
     counts: dict[str, Any] = {}
     if config.model == "train":
-        model, files, counts = _train(context)
+        model, files, counts = train(context)
     else:
         model = config.model
         DomainModel.load(model, config.labels)
@@ -95,8 +95,8 @@ def step(context: RunContext) -> StepOutput:
     return StepOutput([verdict_part(context.run, "classify", part) for part in partitions] + files, counts)
 
 
-def _train(context: RunContext) -> tuple[str, list[Path], dict[str, Any]]:
-    """Train from the run's own documents; returns the model's path, its files and counts for the manifest."""
+def train(context: RunContext) -> tuple[str, list[Path], dict[str, Any]]:
+    """Train from the documents of a run that dedup kept; returns the model's path, its files and counts."""
     labels = tuple(context.recipe.classify.labels)
     settings = TrainSettings(seed=context.recipe.seed)
     folder = context.run / "spill" / "classify"

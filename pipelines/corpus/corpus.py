@@ -29,7 +29,7 @@ from pipelines.corpus.tables import (
 from schemas.document import DOCUMENT_SCHEMA, KEEP
 from schemas.errors import CheckError
 
-__all__ = ["JoinTask", "join_part", "step"]
+__all__ = ["JoinTask", "join_documents", "join_part", "step"]
 
 _FOUND = {"quality": "quality", "cluster": "dedup", "domain": "classify", "domain_score": "classify"}
 """Which step's table a column of the document comes from."""
@@ -75,7 +75,7 @@ def join_part(task: JoinTask) -> dict[str, Any]:
     characters = {"kept": 0, "dropped": 0}
 
     def rows(kind: str) -> Iterator[pa.RecordBatch]:
-        for joined in _joined(task, tables):
+        for joined in join_documents(task, tables):
             keeps = pc.equal(joined.column("verdict"), KEEP)
             chosen = joined.filter(keeps if kind == "kept" else pc.invert(keeps))
             counts["verdicts"].update(count_verdicts(chosen.column("verdict")))
@@ -94,7 +94,7 @@ def join_part(task: JoinTask) -> dict[str, Any]:
     }
 
 
-def _joined(task: JoinTask, tables: dict[str, pa.Table]) -> Iterator[pa.RecordBatch]:
+def join_documents(task: JoinTask, tables: dict[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     """The documents of a partition, complete but for their tokens. Raises CheckError when tables do not line up."""
     first = 0
     path = documents_part(task.run, task.part)
