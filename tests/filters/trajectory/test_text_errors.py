@@ -55,6 +55,15 @@ ERRORS = [
     ("Your last response was not valid JSON", "", "text_format"),
     ("Unknown tool: fly", "", "text_format"),
     ("Error: order not found", "", "text_generic"),
+    ("tar: Cowardly refusing to create an empty archive\nTry 'tar --help' for more.", "tar cf x.tar", "text_program"),
+    ("unzip:  cannot find or open a.zip", "unzip a.zip", "text_program"),
+    ("\ngzip: a: not in gzip format", "gunzip a", "text_program"),
+    ("/usr/bin/python3: No module named nosuch", "python3 -m nosuch", "text_program"),
+    ("Looking in links: /x\nERROR: No matching distribution found for y", "pip install y", "text_generic"),
+    ("--2026-- http://x/\nConnecting to x... failed: Connection refused.", "wget http://x/", "text_errno"),
+    ("ls: cannot access 'a': No such file or directory", "{ ls a; }", "text_errno"),
+    ("cat: a: No such file or directory", "for f in a; do cat $f; done", "text_errno"),
+    ("boom at -e line 1.", "perl -e 'die \"boom\"'", "text_traceback"),
     ("OBSERVATION:\ncat: a: No such file or directory", "cat a", "text_errno"),
 ]
 
@@ -74,6 +83,10 @@ FINE = [
     ("find: 'x': Permission denied\n12", "find / -name y | wc -l"),
     ("bash: line 1: foo: command not found\nbar", "foo || echo bar"),
     ("cat: a: No such file or directory\nok", "cat a; echo ok"),
+    ("b\nbash: line 1: cd: a: No such file or directory", "cd a; ls"),
+    ("make: Nothing to be done for 'all'.", "make"),
+    ("tar: Removing leading `/' from member names", "tar cf a.tar /etc/hostname"),
+    ("a\nERROR: a line of a log\nb", "cat service.log"),
     ("[('alice', 3)]", "SELECT name, age FROM t"),
     ("OUTPUT:\n" + "a row of words\n" * 9 + "Error: in a sentence\n" + "another row\n" * 9, "python show.py"),
 ]
