@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pipelines.synthesis.tokens import load_tokenizer
-from schemas.errors import InputError
+from schemas.errors import CheckError, InputError
 from schemas.files import write_json
 from schemas.progress import Progress
 from schemas.recipe import Recipe
@@ -28,13 +28,18 @@ def evaluate(recipe: Recipe, run: Path, progress: Progress) -> dict[str, Any]:
     (the final checkpoint's), in nats a token on the same tokens; heldout_total: the same over all domains, weighted by
     tokens; agent: trainer.agent.agent_results, and `problem` when tasks could not be made. Deterministic.
 
-    Raises InputError without a final checkpoint.
+    Raises InputError without a final checkpoint, CheckError when the tokenizer is not that of the shards.
     """
     checkpoints = run / "train" / "checkpoints"
     if not (checkpoints / "final").is_dir():
         raise InputError("no final checkpoint", path=str(checkpoints / "final"), todo="Run the train step to its end")
     index = read_index(run / "shards")
     tokenizer = load_tokenizer(run / "tokenizer")
+    if tokenizer.digest != index.tokenizer_digest:
+        raise CheckError(
+            f"{run / 'tokenizer' / 'tokenizer.json'}: not the tokenizer that the shards were written with "
+            f"({tokenizer.digest[:12]}, shards/index.json says {index.tokenizer_digest[:12]}). Restore it"
+        )
     before = torch.get_num_threads()
     torch.set_num_threads(recipe.train.threads or 1)
     try:

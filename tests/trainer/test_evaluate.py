@@ -273,6 +273,14 @@ def test_evaluation_prints_both_losses_and_is_deterministic(trained_run: tuple[R
     assert (run / "evaluate/results.json").read_bytes() == written
 
 
+def test_another_tokenizer_than_that_of_the_shards_is_refused(trained_run: tuple[Recipe, Path]) -> None:
+    recipe, run = trained_run
+    path = run / "tokenizer/tokenizer.json"
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(CheckError, match=r"tokenizer\.json: not the tokenizer that the shards were written with"):
+        evaluate(recipe, run, Quiet())
+
+
 def test_the_model_acts_in_the_real_repair_environment(trained_run: tuple[Recipe, Path]) -> None:
     recipe, run = trained_run
     with open_probe_sandbox() as sandbox:
