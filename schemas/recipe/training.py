@@ -137,6 +137,8 @@ class TrainConfig(Strict):
     `tokens_per_step` is the size of an optimizer step in row tokens (whole rows, at least one);
     `group_tokens` bounds what is in memory at once: a row is processed in groups of whole segments;
     `max_segment_tokens` leaves longer segments out (counted and printed), null leaves out nothing.
+    Pretraining and SFT each have their own warm-up (`warmup_steps`, at most a fifth of the phase), stable rate and
+    decay over the last `decay_share`; `sft_learning_rate` null means `learning_rate`; `threads` null is one on a CPU.
     """
 
     precision: Literal["fp32", "bf16"] = "bf16"
