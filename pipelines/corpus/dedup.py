@@ -15,8 +15,7 @@ Documents of `dedup.against` take part as a reference set: they are named as dup
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,62 +25,21 @@ import pyarrow as pa
 
 from filters.text.dedup.bands import Bands, choose_bands
 from filters.text.dedup.decide import DUPLICATE_EXACT, DUPLICATE_NEAR, Decision, Members, decide
-from filters.text.dedup.sketch import distinct, normalise, scheme_tag, sketch
-from filters.text.dedup.tables import profile_of_domain
-from filters.text.dedup.verify import ShingleSets
+from filters.text.dedup.sketch import scheme_tag
 from pipelines.context import RunContext, StepOutput
 from pipelines.corpus.dedup_files import (
     ShingleStore,
     SketchTable,
-    SketchWriter,
-    open_hashes,
     read_sketches,
-    write_shingles,
 )
-from pipelines.corpus.plain import plain_files, plain_records
-from pipelines.corpus.read.records import Problem
-from pipelines.corpus.tables import VERDICT_SCHEMAS, iterate_documents, read_verdicts, verdict_part, write_part
+from pipelines.corpus.plain import plain_files
+from pipelines.corpus.tables import VERDICT_SCHEMAS, read_verdicts, verdict_part, write_part
 from schemas.document import KEEP
-from schemas.errors import InputError
-from schemas.files import atomic_path
 
 __all__ = ["GIANT_CLUSTER", "LARGE_SHARE", "step"]
 
 LARGE_SHARE = 0.5  # a source that loses more than this share of its documents gets a warning
 GIANT_CLUSTER = 1000  # documents; a larger cluster gets a warning: templates and mirrors look like that
-_REFERENCE = "reference"
-_BATCH_ROWS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class DedupTask:
-    """One file of documents to sketch or to shingle: partition `part` of the run, or a reference file."""
-
-    run: str
-    part: int
-    reference: str | None
-    folder: str
-    shingle_words: int
-    permutations: int
-
-    def sketches(self) -> Path:
-        """Where the sketches go."""
-        return Path(self.folder, f"sketches-{self._name()}.arrow")
-
-    def hashes(self) -> Path:
-        """Where the shingle hashes of all documents go, as raw 64-bit values in the order of the sketches."""
-        return Path(self.folder, f"hashes-{self._name()}.u64")
-
-    def wanted(self) -> Path:
-        """Which sketches are candidates: for each, where its hashes begin and end (numpy array)."""
-        return Path(self.folder, f"candidates-{self._name()}.npy")
-
-    def shingles(self) -> Path:
-        """Where the shingle sets of the candidates go."""
-        return Path(self.folder, f"shingles-{self._name()}.arrow")
-
-    def _name(self) -> str:
-        return f"{'part' if self.reference is None else _REFERENCE}-{self.part:05d}"
 
 
 def step(context: RunContext) -> StepOutput:
@@ -124,119 +82,10 @@ def _tasks(context: RunContext, folder: Path) -> list[DedupTask]:
     return tasks
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Documents of one batch that take part; all of the same length."""
-
-    rows: npt.NDArray[np.int64]
-    ids: pa.Array
-    texts: pa.Array
-    sources: pa.Array
-    qualities: pa.Array
-    profiles: npt.NDArray[np.uint8]
-
-
-def _batches(task: DedupTask) -> Iterator[_Batch]:
-    """The documents of a task, in order, text included."""
-    if task.reference is not None:
-        yield from _reference_batches(task.reference)
-        return
-    quality = read_verdicts(task.run, "quality", task.part, ["quality"]).column("quality")
-    columns = ["id", "text", "source", "source_domain"]
-    for first, batch, alive in iterate_documents(task.run, task.part, columns, after=("quality",), rows=_BATCH_ROWS):
-        rows = np.flatnonzero(alive)
-        if not len(rows):
-            continue
-        chosen = batch if len(rows) == batch.num_rows else batch.filter(pa.array(alive))
-        domains = chosen.column("source_domain").to_pylist()
-        yield _Batch(
-            rows=rows + first,
-            ids=chosen.column("id"),
-            texts=chosen.column("text"),
-            sources=chosen.column("source"),
-            qualities=quality.take(pa.array(rows + first)).combine_chunks(),
-            profiles=np.array([profile_of_domain(domain) for domain in domains], np.uint8),
-        )
-
-
-def _reference_batches(path: str) -> Iterator[_Batch]:
-    """Records of a reference file: `text` (a string), `id` when there is one, else path#row."""
-    texts: list[str] = []
-    ids: list[str] = []
-    domains: list[str | None] = []
-    first = 0
-
-    def batch() -> _Batch:
-        return _Batch(
-            rows=np.arange(first, first + len(texts), dtype=np.int64),
-            ids=pa.array(ids, pa.string()),
-            texts=pa.array([t.encode("utf-8", "surrogatepass") for t in texts], pa.large_binary()).cast(
-                pa.large_string(), safe=False
-            ),
-            sources=pa.array([_REFERENCE] * len(texts), pa.string()),
-            qualities=pa.nulls(len(texts), pa.float32()),
-            profiles=np.array([profile_of_domain(domain) for domain in domains], np.uint8),
-        )
-
-    for record in plain_records(path):
-        if isinstance(record, Problem):
-            raise record.error()
-        text = record.fields.get("text")
-        if not isinstance(text, str):
-            raise InputError(
-                f"a reference record needs a string here, received {type(text).__name__}",
-                path=path,
-                line=record.line,
-                field="text",
-                todo="Give dedup.against a jsonl or parquet file with a column 'text'",
-            )
-        texts.append(text)
-        ids.append(str(record.fields.get("id") or f"{path}#{record.line}"))
-        domain = record.fields.get("source_domain") or record.fields.get("domain")
-        domains.append(domain if isinstance(domain, str) else None)
-        if len(texts) == _BATCH_ROWS:
-            yield batch()
-            first += len(texts)
-            texts, ids, domains = [], [], []
-    if texts:
-        yield batch()
-
-
-def sketch_task(task: DedupTask) -> dict[str, Any]:
-    """Sketch the documents of one file. Memory: one row group of text, and the sketches of the file."""
-    writer = SketchWriter(scheme_tag(task.permutations, task.shingle_words))
-    with atomic_path(task.hashes()) as temporary, open(temporary, "wb") as sink:
-        for batch in _batches(task):
-            found = sketch(
-                normalise(batch.texts),
-                batch.profiles,
-                shingle_words=task.shingle_words,
-                permutations=task.permutations,
-            )
-            writer.add(batch.rows, batch.ids, batch.sources, batch.qualities, found)
-            if found.hashes is not None:
-                sink.write(found.hashes.data)
-    return {"documents": writer.write(task.sketches())}
-
-
-def shingle_task(task: DedupTask) -> dict[str, Any]:
-    """Write the shingle sets of the candidates of one file. Memory: one group of candidates."""
-    wanted = np.load(task.wanted(), allow_pickle=False)
-    hashes = open_hashes(task.hashes(), int(wanted[-1, 2]))
-
-    def batches() -> Iterator[tuple[npt.NDArray[np.int64], ShingleSets]]:
-        for first in range(0, len(wanted) - 1, _BATCH_ROWS):
-            spans = wanted[first : min(first + _BATCH_ROWS, len(wanted) - 1)]
-            sets = [distinct(hashes[start:end]) for _, start, end in spans.tolist()]
-            yield np.ascontiguousarray(spans[:, 0]), ShingleSets.of(sets)
-
-    return {"documents": write_shingles(task.shingles(), batches())}
-
-
 def _decide(context: RunContext, tasks: Sequence[DedupTask], table: SketchTable, bands: Bands) -> Decision:
     """Find, measure and unite: `filters.text.dedup.decide` with similarities measured from re-read texts."""
     fixed = np.array([task.reference is not None for task in tasks], bool)[table.parts]
-    ids = np.array([b"" if f else i.encode() for f, i in zip(fixed, table.ids.to_pylist(), strict=True)], np.bytes_)
+    ids = _id_bytes(table.ids, fixed)
     stores: list[ShingleStore] = []
 
     def similarities(pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -248,6 +97,17 @@ def _decide(context: RunContext, tasks: Sequence[DedupTask], table: SketchTable,
     return decide(table.sketches, members, bands, similarities)
 
 
+def _id_bytes(ids: pa.Array, fixed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bytes_]:
+    """Ids as bytes, for comparing; those of a reference set play no role. Shape (n,)."""
+    whole = ids.cast(pa.large_string())
+    _, offsets, data = whole.buffers()
+    if len(ids) and not fixed.any() and whole.offset == 0:
+        bounds = np.frombuffer(offsets, np.int64, len(ids) + 1)
+        if (np.diff(bounds) == 32).all():  # as document ids are: no Python objects for millions of them
+            return np.frombuffer(data, "S32", len(ids), int(bounds[0]))
+    return np.array([b"" if f else i.encode() for f, i in zip(fixed, ids.to_pylist(), strict=True)], np.bytes_)
+
+
 def _shingle_store(
     context: RunContext, tasks: Sequence[DedupTask], table: SketchTable, candidates: npt.NDArray[np.int64]
 ) -> ShingleStore:
@@ -255,8 +115,8 @@ def _shingle_store(
     concerned: list[tuple[DedupTask, npt.NDArray[np.int64]]] = []
     edges = np.concatenate([[0], np.cumsum(table.sketches.shingles)])
     for part in np.unique(table.parts[candidates]):
-        here = candidates[table.parts[candidates] == part]
         first, last = np.searchsorted(table.parts, [part, part + 1])
+        here = candidates[slice(*np.searchsorted(candidates, [first, last]))]
         spans = np.stack([table.rows[here], edges[here] - edges[first], edges[here + 1] - edges[first]], axis=1)
         whole = np.array([[-1, 0, edges[last] - edges[first]]])  # the last row says how many hashes there must be
         np.save(tasks[part].wanted(), np.concatenate([spans, whole]), allow_pickle=False)
@@ -281,7 +141,7 @@ def _write_verdicts(
         if task.reference is not None:
             continue
         every = read_verdicts(task.run, "quality", task.part, ["id"]).column("id")
-        here = np.flatnonzero(table.parts == number)
+        here = np.arange(*np.searchsorted(table.parts, [number, number + 1]))
         rows = table.rows[here]
         verdict = np.full(len(every), None, object)
         verdict[rows] = np.where(removed[here], np.where(decision.exact[here], DUPLICATE_EXACT, DUPLICATE_NEAR), KEEP)

@@ -96,7 +96,13 @@ CODE_TEXTS = {
     "c": '#include <stdio.h>\nint main(void) {\n  printf("hi");\n  return 0;\n}\n',
     "directive": "Algebra\n=======\n\n.. automodule:: pkg.algebra\n\n.. autoclass:: Quaternion\n   :members:\n",
 }
+CODE_TEXTS["exception page"] = "pkg.StopIt\n\nexception pkg.StopIt[source]\n\nRaised to stop a fit.\n"
+CODE_TEXTS["functional program"] = (
+    "module Label = struct\n  type t = string\n  let hash s =\n    let n = String.length s in\n"
+    "    match n with\n    | 0 -> 0\n    | _ -> try int_of_string s with Failure _ -> n\nend\n"
+)
 OTHER_TEXTS = {
+    "hol light": "let ADD_SYM = prove\n (`!m n. m + n = n + m`,\n  INDUCT_TAC THEN ASM_REWRITE_TAC[ADD_CLAUSES]);;\n",
     "prose": "The cell (see figure 2) is the unit of life. It returns energy to the body; all need it.\n",
     "problem": "Anna has 12 apples and gives 5 away. How many are left?\n12 - 5 = <<12-5=7>>7 are left.\n#### 7",
     "agda": "module Data.Nat where\n\n+-comm : ∀ m n → m + n ≡ n + m\n+-comm zero n = sym (+-identityʳ n)\n",
@@ -156,7 +162,7 @@ def test_high_learning_rates_give_a_model_or_a_message(tmp_path: Path, rate: flo
         assert card["heldout"]["documents"] > 0
 
 
-@pytest.mark.parametrize(("count", "epochs"), [(30, 40), (1500, 22)])
+@pytest.mark.parametrize(("count", "epochs"), [(30, 40), (1500, 14)])
 def test_few_documents_are_read_more_often(tmp_path: Path, count: int, epochs: int) -> None:
     settings = TrainSettings(least_count=1, buckets=100, dimensions=4)
     card = train_model(examples(count), LABELS, settings, tmp_path / "model.bin", tmp_path)

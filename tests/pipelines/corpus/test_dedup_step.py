@@ -147,6 +147,9 @@ def test_a_new_set_is_deduplicated_against_an_old_one(make_run: MakeRun, tmp_pat
 def test_reference_paths_and_records_that_cannot_be_used_are_named(make_run: MakeRun, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"dedup\.against.*names no file"):
         step(make_run([{"text": "a"}], dedup={"against": str(tmp_path / "none.jsonl")}))
+    odd = tmp_path / "odd.jsonl"
+    odd.write_text('{"text": "lone \\ud800 surrogate"}\n', encoding="utf-8")
+    assert step(make_run([{"text": "a"}], folder="odd", dedup={"against": str(odd)})).counts["kept"] == 1
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"text": "fine"}\n{"text": 5}\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"bad\.jsonl:2: field 'text'.*int"):
