@@ -27,11 +27,8 @@ from filters.text.dedup.bands import Bands, choose_bands
 from filters.text.dedup.decide import DUPLICATE_EXACT, DUPLICATE_NEAR, Decision, Members, decide
 from filters.text.dedup.sketch import scheme_tag
 from pipelines.context import RunContext, StepOutput
-from pipelines.corpus.dedup_files import (
-    ShingleStore,
-    SketchTable,
-    read_sketches,
-)
+from pipelines.corpus.dedup_files import ShingleStore, SketchTable, read_sketches
+from pipelines.corpus.dedup_tasks import DedupTask, shingle_task, sketch_task
 from pipelines.corpus.plain import plain_files
 from pipelines.corpus.tables import VERDICT_SCHEMAS, read_verdicts, verdict_part, write_part
 from schemas.document import KEEP
