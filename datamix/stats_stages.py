@@ -48,28 +48,32 @@ def _stage(folder: Path, stage: StageIndex) -> dict[str, Any]:
         "segments": sum(file.segments for file in stage.files),
         "fill": stage.tokens / room if room else None,
         "longest_segment": max((_longest(folder / file.path) for file in stage.files), default=0),
-        "shares": {
-            kind: _share(said, kind in stage.report.get("kinds_without_supply", []))
-            for kind, said in stage.report.get("shares", {}).items()
-        },
+        "shares": _shares(stage),
         "report": {key: value for key, value in stage.report.items() if key != "shares"},
     }
 
 
-def _share(said: dict[str, Any], absent: bool) -> dict[str, Any]:
-    """The planner's words for one kind, in those that the domains use; wanted None: the recipe names no shares.
+def _shares(stage: StageIndex) -> dict[str, dict[str, Any]]:
+    """The planner's words by kind, in those that the domains use; wanted None: the recipe names no shares.
 
-    `absent`: the stage could hold no trajectory of this kind, so its share went to the others.
+    `feasible_share` is what is left to want once the kinds without any supply have given their share to the others.
     """
-    wanted, reached = said.get("wanted"), said["reached"]
-    return {
-        "trained_tokens": said["trained_tokens"],
-        "target_share": wanted,
-        "share": reached,
-        "difference": None if wanted is None else reached - wanted,
-        "shortfall_tokens": said.get("shortfall", 0),
-        "limit": "no trajectories of this kind" if absent else None,
-    }
+    absent = set(stage.report.get("kinds_without_supply", []))
+    said: dict[str, dict[str, Any]] = stage.report.get("shares", {})
+    left = sum(entry["wanted"] or 0.0 for kind, entry in said.items() if kind not in absent)
+    shares = {}
+    for kind, entry in said.items():
+        wanted, reached = entry["wanted"], entry["reached"]
+        shares[kind] = {
+            "trained_tokens": entry["trained_tokens"],
+            "target_share": wanted,
+            "feasible_share": None if wanted is None else 0.0 if kind in absent or not left else wanted / left,
+            "share": reached,
+            "difference": None if wanted is None else reached - wanted,
+            "shortfall_tokens": entry["shortfall"],
+            "limit": "no trajectories of this kind" if kind in absent else None,
+        }
+    return shares
 
 
 def _longest(path: Path) -> int:

@@ -113,7 +113,7 @@ def _stage_shares(stages: list[dict[str, Any]], console: Console) -> None:
     rows = []
     for stage in stages:
         for kind, share in stage["shares"].items():
-            wanted, difference = share["target_share"], share["difference"]
+            wanted, feasible = share["target_share"], share["feasible_share"]
             rows.append(
                 (
                     stage["name"],
@@ -121,13 +121,13 @@ def _stage_shares(stages: list[dict[str, Any]], console: Console) -> None:
                     share["trained_tokens"],
                     f"{share['share']:.2%}",
                     None if wanted is None else f"{wanted:.2%}",
-                    None if difference is None else f"{abs(difference):.2%}",
+                    None if feasible is None else f"{feasible:.2%}",
                     share["shortfall_tokens"],
                     share["limit"],
                 )
             )
     if rows:
-        columns = ["stage", "kind", "trained tokens", "share", "wanted", "|diff|", "tokens lacking", "limit"]
+        columns = ["stage", "kind", "trained tokens", "share", "wanted", "feasible", "tokens lacking", "limit"]
         console.print(table("Trained tokens by kind", columns, rows, text_columns=2))
 
 

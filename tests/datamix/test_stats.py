@@ -109,8 +109,12 @@ def _write_shards(run: Path) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_pylist([row], schema))
     file = ShardFile("sft-64K/part-00000.arrow", sha256_file(path), path.stat().st_size, 1, 6, 3, 2)
-    shares = {"agentic": {"wanted": 0.75, "reached": 1.0, "trained_tokens": 3, "shortfall": 0}}
-    stage = StageIndex("sft-64K", "sft", 8, [file], {"fill": 0.75, "shares": shares})
+    shares = {
+        "agentic": {"wanted": 0.75, "reached": 1.0, "trained_tokens": 3, "shortfall": 0},
+        "general": {"wanted": 0.25, "reached": 0.0, "trained_tokens": 0, "shortfall": 1},
+    }
+    report = {"fill": 0.75, "shares": shares, "kinds_without_supply": ["general"]}
+    stage = StageIndex("sft-64K", "sft", 8, [file], report)
     write_index(run / "shards", ShardIndex(300, "t", "r", [stage]))
     audit = [("trajectory", "too_long", 100, 10), ("trajectory", "too_long", 50, 5), ("document", "over_budget", 7, 7)]
     names = ("record", "reason", "tokens", "trained_tokens")
@@ -177,10 +181,11 @@ def test_stages_have_fill_and_the_longest_segment(run: Path) -> None:
 
 def test_stage_shares_and_what_is_left_out_have_their_token_bill(run: Path) -> None:
     stats = run_stats(run)
-    assert stats["stages"][0]["shares"]["agentic"] == {
-        "trained_tokens": 3, "target_share": 0.75, "share": 1.0, "difference": 0.25, "shortfall_tokens": 0,
-        "limit": None,
-    }  # fmt: skip
+    agentic, general = stats["stages"][0]["shares"]["agentic"], stats["stages"][0]["shares"]["general"]
+    assert (agentic["trained_tokens"], agentic["target_share"], agentic["share"]) == (3, 0.75, 1.0)
+    assert (agentic["difference"], agentic["feasible_share"], agentic["limit"]) == (0.25, 1.0, None)
+    assert (general["feasible_share"], general["shortfall_tokens"]) == (0.0, 1)
+    assert general["limit"] == "no trajectories of this kind"
     assert stats["left_out"] == [
         {"record": "document", "reason": "over_budget", "records": 1, "copies": 1, "tokens": 7, "trained_tokens": 7},
         {"record": "trajectory", "reason": "too_long", "records": 2, "copies": 2, "tokens": 150, "trained_tokens": 15},
