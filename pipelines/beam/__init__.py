@@ -1,4 +1,15 @@
-"""datamix on Apache Beam."""
+"""datamix on Apache Beam: transforms for anyone's pipeline, `run(argv)`, and the engine of `datamix run`.
+
+transforms  FilterQuality, Deduplicate, Classify, Reweight, Kept: batches in, batches out
+documents   ReadDocuments, WriteDocuments: files of any of Beam's file systems
+run         the corpus job as one pipeline: `python -m pipelines.beam`
+engine      BeamEngine: the tasks of a recipe's steps as pipelines
+twopass     decisions that must see the whole corpus, without shuffling its text
+storage     files, spool;  shipping  this code on distant workers;  harness, tasks  what the engine runs on
+"""
+
+# ruff: noqa: E402, I001  (Beam is imported first, without its notice)
+from __future__ import annotations
 
 import logging
 
@@ -11,6 +22,21 @@ def _worth_saying(record: logging.LogRecord) -> bool:
 
 
 _root.addFilter(_worth_saying)
-import apache_beam  # noqa: E402, F401
+import apache_beam  # noqa: F401
 
 _root.removeFilter(_worth_saying)
+
+from pipelines.beam.transforms import Classify, Deduplicate, FilterQuality, Kept, Reweight
+from pipelines.beam.documents import ReadDocuments, WriteDocuments
+from pipelines.beam.run import run
+
+__all__ = [
+    "Classify",
+    "Deduplicate",
+    "FilterQuality",
+    "Kept",
+    "ReadDocuments",
+    "Reweight",
+    "WriteDocuments",
+    "run",
+]

@@ -27,16 +27,18 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     SetupOptions,
     StandardOptions,
+    TestOptions,
 )
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipelines.beam.harness import HarnessDied, HarnessPool
+from pipelines.beam.shipping import ship_package
 from pipelines.beam.tasks import RunTasks, failure_of, read_result, started
 from pipelines.workers import THREAD_LIMITS, environment, shown_task, worker_death
 from schemas.errors import DatamixError, UsageError
 from schemas.progress import Progress, Quiet
 
-__all__ = ["LOCAL_RUNNERS", "BeamEngine", "JobBuilt", "pipeline_options"]
+__all__ = ["LOCAL_RUNNERS", "BeamEngine", "JobBuilt", "is_local_run", "is_only_built", "pipeline_options"]
 
 Task = TypeVar("Task")
 
@@ -65,8 +67,7 @@ class BeamEngine:
             raise ValueError(f"workers must be at least 1, received {workers}")
         self.workers = workers
         self.flags = tuple(options)
-        runner = str(pipeline_options(self.flags, workers).view_as(StandardOptions).runner)
-        self.local = runner.rpartition(".")[2] in LOCAL_RUNNERS
+        self.local = is_local_run(pipeline_options(self.flags, workers))
         self._pool: HarnessPool | None = None
 
     def map(
@@ -105,13 +106,14 @@ class BeamEngine:
             return _collect(folder, tasks, label)
 
     def _submit(self, tasks: RunTasks, options: PipelineOptions, label: str) -> None:
-        """One job on a distant runner."""
+        """One job on a distant runner, with this code for its workers."""
+        ship_package(options)
         pipeline = beam.Pipeline(options=options)
         _ = pipeline | label.replace("/", " ") >> tasks
         result = pipeline.run()
-        cloud = options.view_as(GoogleCloudOptions)
-        if cloud.dry_run or cloud.template_location:
-            where = f" as template {cloud.template_location}" if cloud.template_location else ""
+        if is_only_built(options):
+            template = options.view_as(GoogleCloudOptions).template_location
+            where = f" as template {template}" if template else ""
             count = len(tasks.descriptions)
             raise JobBuilt(f"{label}: the job of {count} tasks is built{where} and not run, as the options say")
         result.wait_until_finish()
@@ -189,6 +191,17 @@ def pipeline_options(flags: Sequence[str], workers: int) -> PipelineOptions:
         direct.direct_num_workers = workers
     options.view_as(SetupOptions).save_main_session = False
     return options
+
+
+def is_local_run(options: PipelineOptions) -> bool:
+    """Does the runner work inside this program or in processes of its own on this machine?"""
+    return str(options.view_as(StandardOptions).runner).rpartition(".")[2] in LOCAL_RUNNERS
+
+
+def is_only_built(options: PipelineOptions) -> bool:
+    """Do the options ask for a job without running it (Dataflow's dry run or template)?"""
+    cloud = options.view_as(GoogleCloudOptions)
+    return bool(options.view_as(TestOptions).dry_run or cloud.template_location)
 
 
 def _collect(folder: str, tasks: Sequence[Any], label: str) -> list[dict[str, Any]]:

@@ -108,7 +108,7 @@ def merge_runs(runs: list[Run]) -> Iterator[pa.RecordBatch]:
         counts = np.bincount(owners, minlength=len(batches))
         slices = [batches[r].slice(int(taken[r]), int(counts[r])) for r in np.flatnonzero(counts)]
         taken += counts
-        together = pa.Table.from_batches(slices, SPILL_SCHEMA).combine_chunks()
+        together = pa.Table.from_batches(slices, batches[0].schema).combine_chunks()
         # The slices stand one after another; a stable sort of the owners says where each row of the order stands.
         position = np.empty(end - start, np.int64)
         position[np.argsort(owners, kind="stable")] = np.arange(end - start)
