@@ -51,26 +51,26 @@ def _documents(stats: dict[str, Any], console: Console) -> None:
 
 
 def _groups(title: str, groups: dict[str, dict[str, Any]], console: Console) -> None:
-    """Documents left after every step, then tokens and shares once there is a mixture."""
+    """Documents left after every step; tokens and shares once there is a mixture."""
     if not groups:
         return
     first = next(iter(groups.values()))
+    name = title.lower()[:-1]
     steps = list(first["documents"])
-    columns = [title.lower()[:-1], *steps]
-    mixed, wanted = "tokens" in first, "target_share" in first
-    if mixed:
-        columns += ["supply tokens", "tokens", "epochs", "share"]
-    if wanted:
-        columns += ["wanted", "|diff|", "limit"]
+    rows: list[list[object]] = [[key, *(entry["documents"][step] for step in steps)] for key, entry in groups.items()]
+    console.print(table(f"{title}: documents left after each step", [name, *steps], rows))
+    if "tokens" not in first:
+        return
+    wanted = "target_share" in first
+    columns = [name, "supply", "tokens", "epochs", "share", *(["wanted", "|diff|", "limit"] if wanted else [])]
     rows = []
-    for name, entry in groups.items():
-        row: list[object] = [name, *(entry["documents"][step] for step in steps)]
-        if mixed:
-            row += [entry["supply_tokens"], entry["tokens"], f"{entry['epochs']:.2f}", f"{entry['share']:.2%}"]
+    for key, entry in groups.items():
+        row: list[object] = [key, entry["supply_tokens"], entry["tokens"], f"{entry['epochs']:.2f}"]
+        row.append(f"{entry['share']:.2%}")
         if wanted:
             row += [f"{entry['target_share']:.2%}", f"{abs(entry['difference']):.2%}", entry["limit"]]
         rows.append(row)
-    console.print(table(f"{title}: documents left after each step" + (", tokens" if mixed else ""), columns, rows))
+    console.print(table(f"{title}: tokens", columns, rows))
 
 
 def _trajectories(trajectories: dict[str, dict[str, Any]], console: Console) -> None:
