@@ -163,6 +163,12 @@ class RepairEnvironment(Environment):
             self._workspace.write(path_of_tests(spec.path), unittest_file(path_of_tests(spec.path), dotted, functions))
         return task.instruction
 
+    def folder(self) -> Path:
+        """Where the task's files lie, for measurements. Raises UsageError before the first reset."""
+        if self._workspace is None:
+            raise UsageError("call reset(task) first")
+        return self._workspace.root
+
     def module_of(self, spec: FileSpec) -> PoolModule:
         """The pool's module behind a file of a task."""
         if spec.module not in self._by_id:
@@ -249,7 +255,7 @@ class RepairEnvironment(Environment):
         return ToolResult(f"{path} changed at line {line}")
 
     def _run_code(self, workspace: Workspace, code: str) -> ToolResult:
-        run = self._box().run_python(code, workspace)
+        run = self._box().run_python(code, workspace, bytecode=True)
         if run.reason:
             return ToolResult(f"{run.output}\nstopped: {_reason(run)}".lstrip(), True, "timeout")
         if run.exit_code:
@@ -263,7 +269,8 @@ class RepairEnvironment(Environment):
             if path not in ("tests", "tests/", "."):
                 workspace.read(path)  # the error for what is not there
                 paths = [path]
-        run = self._box().call("testing:run_tests", {"paths": paths, "details": FAILURES_EXPLAINED}, workspace)
+        payload = {"paths": paths, "details": FAILURES_EXPLAINED}
+        run = self._box().call("testing:run_tests", payload, workspace, bytecode=True)
         report = run.result
         if not isinstance(report, dict):
             text = f"{_stable(run.output)}\nthe tests were stopped: {_reason(run)}".lstrip()
@@ -298,6 +305,7 @@ class RepairEnvironment(Environment):
             dotted = spec.path.removesuffix(".py").replace("/", ".")
             recorded = self.module_of(spec).functions
             payload[dotted] = {name: [call.arguments for call in recorded[name]] for name in spec.visible}
+        self._workspace.drop_bytecode()
         run = self._box().call("probing:run_calls", payload, self._workspace, cpu_seconds=20, wall_seconds=90.0)
         outcomes = run.result if isinstance(run.result, dict) else {}
         fixed = broken = wanted = kept = 0

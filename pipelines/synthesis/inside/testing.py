@@ -62,7 +62,7 @@ def run_tests(payload: dict[str, Any]) -> dict[str, Any]:
         name = path.removesuffix(".py").replace("/", ".")
         result.labels[name] = path
         try:
-            module = probing.importlib_import(name)
+            module = probing.timed(lambda name=name: probing.importlib_import(name))
         except BaseException as error:
             message = str(error).replace(os.getcwd(), "/workspace").split("\n")[0]
             broken.append((path, f"    cannot be imported\n    {type(error).__name__}: {message[:300]}"))

@@ -24,6 +24,7 @@ from schemas.errors import DatamixError, UsageError
 __all__ = ["Limits", "RunResult", "Sandbox"]
 
 SERVER = Path(__file__).with_name("server.py")
+START_SECONDS = 60.0
 GRACE_SECONDS = 10.0  # beyond a run's own wall limit, before the server itself is taken for lost
 # imported once by the warm interpreter: a fork has them for free
 MODULES = [
@@ -165,25 +166,33 @@ class Sandbox:
         self._count += 1
         return Workspace(root / f"w{self._count:06d}", self.uid)
 
-    def run_python(self, code: str, workspace: Workspace, stdin: str = "", **limits: Any) -> RunResult:
+    def run_python(
+        self, code: str, workspace: Workspace, stdin: str = "", bytecode: bool = False, **limits: Any
+    ) -> RunResult:
         """Run program text in a fork of the warm interpreter, in the workspace, as `python main.py` would.
 
         The text is not written to disk. Keyword arguments replace fields of `limits`. Never raises for what the code
-        does. Output is stdout and stderr as written; the workspace appears as /workspace.
+        does. Output is stdout and stderr as written; the workspace appears as /workspace. With `bytecode` imports leave
+        __pycache__ there, so that later runs need not compile again.
         """
-        return self._send({"kind": "python", "code": code, "stdin": stdin}, workspace, limits)
+        request = {"kind": "python", "code": code, "stdin": stdin, "bytecode": bytecode}
+        return self._send(request, workspace, limits)
 
     def run_command(self, argv: Sequence[str], workspace: Workspace, stdin: str = "", **limits: Any) -> RunResult:
         """Run a program by its name on PATH; exit code 127 when there is none. Else like `run_python`."""
-        return self._send({"kind": "command", "argv": list(argv), "stdin": stdin}, workspace, limits)
+        return self._send({"kind": "command", "argv": list(argv), "stdin": stdin, "bytecode": False}, workspace, limits)
 
-    def call(self, function: str, payload: Any, workspace: Workspace, **limits: Any) -> RunResult:
+    def call(
+        self, function: str, payload: Any, workspace: Workspace, bytecode: bool = False, **limits: Any
+    ) -> RunResult:
         """Run "module:function" of a plugin with a JSON value, in a fork; its JSON value is `RunResult.result`.
 
         The function may run untrusted code, so its result is only as good as that code lets it be: what a verdict needs
-        (expected values) stays out of the payload. `result` is None when the fork died before it answered.
+        (expected values) stays out of the payload; bytecode that earlier runs left is as untrusted as they were
+        (`Workspace.drop_bytecode`). `result` is None when the fork died before it answered.
         """
-        return self._send({"kind": "call", "function": function, "payload": payload}, workspace, limits)
+        request = {"kind": "call", "function": function, "payload": payload, "bytecode": bytecode}
+        return self._send(request, workspace, limits)
 
     def close(self) -> None:
         """Kill everything, remove every folder. Idempotent; `workspace` starts it again."""
@@ -219,8 +228,31 @@ class Sandbox:
             _remove_leftovers()
             self._root = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")).resolve()
             self._root.chmod(0o755)
-        self._process = _spawn(self._root, self._bubblewrap, self._plugins, self.limits.disk_bytes)
-        config = {
+        with tempfile.TemporaryFile() as complaints:
+            argv = _server_command(self._root, self._bubblewrap, self._plugins, self.limits.disk_bytes)
+            self._process = _spawn(argv, complaints)
+            report = self._exchange(self._configuration(), START_SECONDS)
+            if report is None:
+                _kill_server(self._process)
+                complaints.seek(0)
+                said = complaints.read()[-400:].decode("utf-8", "replace").strip().split("\n")[-1]
+                self._process = None
+                self.close()
+                raise DatamixError(f"the sandbox's interpreter did not start: {said or 'it said nothing'}")
+        gained, self.uid = set(report["gained"]), report["uid"]
+
+        root_without_user = os.geteuid() == 0 and self.uid is None
+        gaps = {
+            "network": "network" not in gained,
+            "signals": not (("pids" in gained and report["pid_one"]) or self.uid is not None),
+            "files": "mounts" not in gained,
+            "processes": root_without_user,
+        }
+        self.gaps = tuple(name for name, open_ in gaps.items() if open_)
+
+    def _configuration(self) -> dict[str, Any]:
+        """The server's first line of input."""
+        return {
             "root": str(self._root),
             "inside_bubblewrap": self._bubblewrap is not None,
             "plain": self._plain,
@@ -230,21 +262,6 @@ class Sandbox:
             "modules": MODULES,
             "plugins": self._plugins,
         }
-        report = self._exchange(config, 60.0)
-        if report is None:
-            self.close()
-            raise DatamixError(
-                "the sandbox's interpreter did not start: run datamix from a terminal to see its message"
-            )
-        gained, self.uid = set(report["gained"]), report["uid"]
-        root_without_user = os.geteuid() == 0 and self.uid is None
-        gaps = {
-            "network": "network" not in gained,
-            "signals": not (("pids" in gained and report["pid_one"]) or self.uid is not None),
-            "files": "mounts" not in gained,
-            "processes": root_without_user,
-        }
-        self.gaps = tuple(name for name, open_ in gaps.items() if open_)
 
     def _send(self, request: dict[str, Any], workspace: Workspace, changes: dict[str, Any]) -> RunResult:
         """One exchange with the server; a lost server is replaced, and the run that killed it is recorded as lost."""
@@ -291,13 +308,18 @@ def _read_line(stream: IO[str], seconds: float) -> str:
     return b"".join(parts).decode()
 
 
-def _spawn(root: Path, bubblewrap: str | None, plugins: Sequence[str], scratch_bytes: int) -> subprocess.Popen[str]:
-    """Start the server in its own session with an environment that holds nothing of ours."""
+def _server_command(root: Path, bubblewrap: str | None, plugins: Sequence[str], scratch_bytes: int) -> list[str]:
+    """How the server is started: the interpreter itself, not a virtual environment's link to it."""
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     argv = [python, "-s", "-S", "-B", "-P", str(SERVER)]
     if bubblewrap:
         folders = {str(SERVER.parent), *(os.path.dirname(path) for path in plugins)}
         argv = [bubblewrap, *bubblewrap_options(root, sorted(folders), scratch_bytes), *argv]
+    return argv
+
+
+def _spawn(argv: list[str], complaints: IO[bytes]) -> subprocess.Popen[str]:
+    """Start the server in its own session with an environment that holds nothing of ours."""
     environment = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
@@ -311,7 +333,7 @@ def _spawn(root: Path, bubblewrap: str | None, plugins: Sequence[str], scratch_b
         argv,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=complaints,
         env=environment,
         cwd="/",
         start_new_session=True,

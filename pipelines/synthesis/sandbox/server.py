@@ -4,7 +4,8 @@ Started as `python -I -S -B server.py`; one JSON object a line on stdin (first t
 one a line on stdout. It imports the usual modules once, never starts a thread, never runs or even compiles untrusted
 text itself, and sets limits only in the children that it forks. End of input ends it and everything it started.
 
-Request: {"kind": "python" | "command" | "call", "folder", "code" | "argv" | "function" + "payload", "stdin", "limits"}.
+Request: {"kind": "python" | "command" | "call", "folder", "code" | "argv" | "function" + "payload", "stdin",
+"bytecode", "limits"}.
 Reply:   {"exit_code", "output", "reason", "result", "cpu_seconds"}; reason is null, "wall", "cpu", "output" or "disk".
 """
 
@@ -157,8 +158,6 @@ def _child(request: dict[str, Any], state: dict[str, Any], *pipes: int) -> None:
         for target, descriptor in ((0, source), (1, out_write), (2, out_write)):
             os.dup2(descriptor, target)
         os.closerange(4, 256)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
         limits = dict(request["limits"])
         limits["processes"] += state["busy_processes"]
         isolation.apply_limits(limits, state["uid"])
@@ -187,6 +186,7 @@ def _perform(request: dict[str, Any]) -> int:
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8", newline="\n")
     sys.stderr = sys.stdout  # one stream, in the order in which things were written
     sys.path.insert(0, os.getcwd())
+    sys.dont_write_bytecode = not request["bytecode"]
     if request["kind"] == "call":
         module, name = request["function"].split(":")
         result = getattr(sys.modules[module], name)(request["payload"])
@@ -231,14 +231,14 @@ def main() -> None:
     """Read the configuration, isolate, warm up, then serve until the input ends."""
     config = json.loads(sys.stdin.readline())
     os.umask(0o022)
+    _warm_up(config["modules"], config["plugins"])  # before the folders that hold them are hidden
     gained: set[str] = set(config["gained"])
-    outer = 0
     if not config["inside_bubblewrap"] and not config["plain"]:
         gained |= isolation.leave_shared_spaces()
         if "pids" in gained:
-            outer = os.fork()
-            if outer:
-                _wait_outside(outer)
+            inner = os.fork()
+            if inner:
+                _wait_outside(inner)
             isolation.prctl(isolation.PR_SET_PDEATHSIG, signal.SIGKILL)
         if gained and isolation.make_private_mounts(config["root"], config["scratch_bytes"]):
             gained.add("mounts")
@@ -246,14 +246,6 @@ def main() -> None:
             isolation.mount_own_proc()
     isolation.prctl(isolation.PR_SET_DUMPABLE, 0)
     isolation.prctl(isolation.PR_SET_CHILD_SUBREAPER, 1)
-    for name in config["modules"]:
-        importlib.import_module(name)
-    for path in config["plugins"]:
-        sys.path.insert(0, os.path.dirname(path))
-        importlib.import_module(os.path.basename(path).removesuffix(".py"))
-        del sys.path[0]
-    del sys.path[0]
-    sys.dont_write_bytecode = True
     uid = isolation.pick_user(config["uid"]) if "user" not in gained else None
     own_user = uid is not None or "user" in gained
     state = {
@@ -274,6 +266,18 @@ def main() -> None:
             _reply({"exit_code": 1, "output": str(error), "reason": "server", "result": None, "cpu_seconds": 0.0})
     for name in os.listdir(config["root"]):  # the client is gone: what it would have removed
         shutil.rmtree(os.path.join(config["root"], name), ignore_errors=True)
+
+
+def _warm_up(modules: list[str], plugins: list[str]) -> None:
+    """Import what runs will find loaded; afterwards nothing of ours is on the path."""
+    for name in modules:
+        importlib.import_module(name)
+    for path in plugins:
+        sys.path.insert(0, os.path.dirname(path))
+        importlib.import_module(os.path.basename(path).removesuffix(".py"))
+        del sys.path[0]
+    del sys.path[0]
+    sys.dont_write_bytecode = True
 
 
 def _wait_outside(inner: int) -> None:

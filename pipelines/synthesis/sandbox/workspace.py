@@ -13,6 +13,7 @@ __all__ = ["MOUNT_NAME", "Workspace", "WorkspaceError", "remove_tree"]
 
 MOUNT_NAME = "/workspace"
 HIDDEN_FOLDERS = {"__pycache__"}
+FIRST_TIME = 1_700_000_000  # of modification, in seconds; each write is one later, so that bytecode is never stale
 
 
 class WorkspaceError(Exception):
@@ -31,6 +32,7 @@ class Workspace:
 
     def __init__(self, root: Path, uid: int | None) -> None:
         self.root, self.uid = root, uid
+        self._writes = 0
         self.clear()
 
     def clear(self) -> None:
@@ -40,8 +42,15 @@ class Workspace:
         self.root.mkdir(mode=0o755, parents=True)
         self._own(self.root)
 
+    def drop_bytecode(self) -> None:
+        """Remove every __pycache__: code may have put there what its sources do not say."""
+        for parent, folders, _ in os.walk(self.root):
+            for name in [name for name in folders if name in HIDDEN_FOLDERS]:
+                remove_tree(Path(parent, name))
+                folders.remove(name)
+
     def write(self, path: str, text: str) -> None:
-        """Create or replace a file; folders are made. Raises WorkspaceError."""
+        """Create or replace a file; folders are made. Times of modification count writes. Raises WorkspaceError."""
         target = self._resolve(path)
         missing = [folder for folder in target.parents if folder.is_relative_to(self.root) and not folder.exists()]
         for folder in reversed(missing):
@@ -53,6 +62,8 @@ class Workspace:
             raise WorkspaceError(f"cannot write {path}: {error.strerror}", "tool_error") from error
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as handle:
             handle.write(text)
+        self._writes += 1
+        os.utime(target, (FIRST_TIME + self._writes, FIRST_TIME + self._writes))
         self._own(target)
 
     def read(self, path: str, max_bytes: int = 4 << 20) -> str:

@@ -219,6 +219,26 @@ def test_breaking_what_worked_is_no_success(environment: RepairEnvironment) -> N
     assert (outcome.success, outcome.reward) == (False, 0.0)
 
 
+def test_forged_bytecode_does_not_move_the_verdict(environment: RepairEnvironment) -> None:
+    """The broken source stays, but bytecode of the right one is put beside it, with the source's time and size."""
+    task = environment.generate(2, 1)
+    environment.reset(task)
+    spec = first_file(task)
+    source = environment.source_of(spec)
+    code = f"""
+import importlib._bootstrap_external as b, os
+path = {spec.path!r}
+status = os.stat(path)
+cached = b.cache_from_source(os.path.abspath(path))
+os.makedirs(os.path.dirname(cached), exist_ok=True)
+data = b._code_to_timestamp_pyc(compile({source!r}, path, "exec"), int(status.st_mtime), status.st_size)
+open(cached, "wb").write(data)
+"""
+    assert not call(environment, "run_code", code=code).error
+    assert call(environment, "run_tests").signal == "tests_passed"  # Python itself is fooled
+    assert environment.verify().success is False
+
+
 def test_a_module_that_kills_its_interpreter_fails_the_verdict(environment: RepairEnvironment) -> None:
     task = environment.generate(2, 1)
     environment.reset(task)

@@ -104,6 +104,30 @@ def test_command_runs_and_a_missing_one_is_127(sandbox: Sandbox, workspace: Work
     assert sandbox.run_command(["no-such-program"], workspace).exit_code == 127
 
 
+def test_plugins_are_loaded_before_their_folder_is_hidden(sandbox: Sandbox, tmp_path: Path) -> None:
+    plugin = tmp_path / "doubling.py"
+    plugin.write_text("def double(payload):\n    print('seen')\n    return {'value': payload['value'] * 2}\n")
+    level = "plain" if sandbox._plain else sandbox.level
+    with Sandbox(SMALL, level=level, plugins=[plugin]) as box:  # type: ignore[arg-type]
+        workspace = box.workspace()
+        result = box.call("doubling:double", {"value": 21}, workspace)
+        assert (result.result, result.output, result.exit_code) == ({"value": 42}, "seen\n", 0)
+        assert box.call("doubling:double", {}, workspace).result is None
+
+
+def test_bytecode_is_kept_only_where_asked_and_never_stale(sandbox: Sandbox, workspace: Workspace) -> None:
+    workspace.write("m.py", "X = 1\n")
+    assert sandbox.run_python("import m; print(m.X)", workspace).output == "1\n"
+    assert not (workspace.root / "__pycache__").exists()
+    assert sandbox.run_python("import m; print(m.X)", workspace, bytecode=True).output == "1\n"
+    assert (workspace.root / "__pycache__").exists()
+    assert workspace.files() == [("m.py", 6)]
+    workspace.write("m.py", "X = 2\n")
+    assert sandbox.run_python("import m; print(m.X)", workspace, bytecode=True).output == "2\n"
+    workspace.drop_bytecode()
+    assert not (workspace.root / "__pycache__").exists()
+
+
 def test_fork_bomb(sandbox: Sandbox, workspace: Workspace) -> None:
     if "processes" in sandbox.gaps:
         pytest.skip("the process limit does not bind here: a stated gap")
