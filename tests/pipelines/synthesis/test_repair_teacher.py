@@ -71,9 +71,9 @@ def test_without_mistakes_everything_is_solved(environment: Environment) -> None
 
 def test_lengths_rise_with_difficulty(environment: Environment) -> None:
     medians = []
-    for difficulty in (1, 2.5, 4, 5, 6.5):
-        lengths = sorted(characters(play(environment, seed, difficulty, 0.0)) / 3.3 for seed in range(3))
-        medians.append(lengths[1])
+    for difficulty, count in ((1, 3), (2.5, 3), (4, 3), (5, 1), (6.5, 1)):
+        lengths = sorted(characters(play(environment, seed, difficulty, 0.0)) / 3.3 for seed in range(count))
+        medians.append(lengths[count // 2])
     assert medians == sorted(medians)
     assert medians[0] < 2_000
     assert medians[-1] > 35_000
