@@ -25,7 +25,7 @@ from pipelines.synthesis.environments.base import Environment, TaskSpec
 from schemas.errors import UsageError
 from schemas.trajectory import Message, ToolCall
 
-__all__ = ["TEACHERS", "Plan", "ScriptedTeacher", "open_teacher"]
+__all__ = ["MAX_MISTAKE_RATE", "TEACHERS", "Plan", "ScriptedTeacher", "open_teacher"]
 
 TEACHERS = {
     "reasoning": "pipelines.synthesis.reasoning_teacher:ReasoningTeacher",
@@ -33,6 +33,7 @@ TEACHERS = {
 }
 Plan = Generator[Message, list[Message], None]
 Turn = Generator[Message, list[Message], Message]
+MAX_MISTAKE_RATE = 0.6  # beyond, more turns would be mistakes than the plan has calls to put them before
 REPEAT_SHARE = 0.12  # of mistakes are made twice in a row
 MAX_FAILED_SHARE = 0.08  # of trajectories end unsolved on purpose, at mistake rates of 0.4 and above
 
@@ -45,8 +46,9 @@ class ScriptedTeacher(ABC):
     """
 
     def __init__(self, environment: Environment, task: TaskSpec, mistake_rate: float = 0.0, seed: int = 0) -> None:
-        if not 0 <= mistake_rate <= 0.6:
-            raise UsageError(f"mistake_rate {mistake_rate:g} is out of range: 0 to 0.6 for the scripted teacher")
+        if not 0 <= mistake_rate <= MAX_MISTAKE_RATE:
+            allowed = f"0 to {MAX_MISTAKE_RATE:g} for the scripted teacher"
+            raise UsageError(f"mistake_rate {mistake_rate:g} is out of range: {allowed}")
         self.environment, self.task = environment, task
         # a mistake adds a turn to the plan: this many for every planned turn give the wanted share of all turns
         self._chance = mistake_rate / (1 - mistake_rate)

@@ -217,6 +217,8 @@ def test_recorded_runs_are_read_and_broken_ones_set_aside(tmp_path: Path) -> Non
         step(context(run, strict))
 
 
-def test_unknown_family_names_its_field(tmp_path: Path) -> None:
+def test_wrong_entries_name_their_field(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"trajectories\.synthesized\.1\.mistake_rate: 0\.9.*0 to 0\.6"):
+        step(context(tmp_path, recipe(synthesized=[REPAIRS, {**REPAIRS, "mistake_rate": 0.9}])))
     with pytest.raises(RecipeError, match=r"trajectories\.synthesized\.0\.family.*'poetry'.*repair"):
         step(context(tmp_path, recipe(synthesized=[{**REPAIRS, "family": "poetry"}])))
