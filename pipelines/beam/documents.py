@@ -37,10 +37,11 @@ _COLUMNS = [field.name for field in DOCUMENT_SCHEMA if field.name in Document.__
 class ReadDocuments(beam.PTransform[Any, Any]):
     """Read jsonl (plain, gzip, zstandard) or parquet as batches of DOCUMENT_SCHEMA.
 
-    `path` is a file, a folder or a pattern of any file system that Beam knows; it is looked up when the pipeline is
-    built. `source` names the corpus: it enters the ids. `text`, `id` and `domain` are the keys or columns to read. A
-    bad record is counted (metric `read:PROBLEM` of the namespace "datamix") and left out, or ends the pipeline with
-    its place when `on_error` is "fail". A remote file is copied to the worker first (disk: one file a worker thread).
+    `path` is a file, a folder or a pattern of any file system that Beam knows (a folder of another file system ends
+    in '/'); a local one is looked up when the pipeline is built, another one when it runs. `source` names the corpus:
+    it enters the ids. `text`, `id` and `domain` are the keys or columns to read. A bad record is counted (metric
+    `read:PROBLEM` of the namespace "datamix") and left out, or ends the pipeline with its place when `on_error` is
+    "fail". A remote file is copied to the worker first (disk: one file a worker thread).
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class ReadDocuments(beam.PTransform[Any, Any]):
     def expand(self, pbegin: Any) -> Any:
         """Pipeline to PCollection of RecordBatch."""
         if is_local(self.path):
-            files = [(file.path, file.relative) for file in find_files(self.config)]
+            found = [(file.path, file.relative) for file in find_files(self.config)]
+            files = pbegin | "Files" >> beam.Create(found, reshuffle=False)
         else:
-            files = matching(self.path)
+            files = pbegin | "Path" >> beam.Create([self.path], reshuffle=False) | "Files" >> beam.FlatMap(matching)
         return (
-            pbegin
-            | "Files" >> beam.Create(files, reshuffle=False)
+            files
             | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(_Read(self.config, self.fail)).with_output_types(pa.RecordBatch)
         )

@@ -28,6 +28,7 @@ def build_package(folder: Path) -> Path:
     for name in PACKAGES:
         shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     needed = [f"{name}=={metadata.version(name)}" for name in WORKER_REQUIREMENTS]
+    (folder / "README").write_text("datamix, for the workers of a Beam job.\n", encoding="utf-8")
     setup = folder / "setup.py"
     setup.write_text(
         "from setuptools import find_namespace_packages, setup\n"

@@ -17,11 +17,13 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
+from pipelines.corpus.read.paths import SUFFIXES
 from schemas.errors import UsageError
 
 __all__ = ["is_local", "local_copy", "matching", "read_spool", "spool_folder", "upload", "write_spool"]
 
 _BYTES = "application/octet-stream"
+_ENDINGS = (*SUFFIXES["jsonl"], *SUFFIXES["parquet"])
 
 
 def is_local(path: str) -> bool:
@@ -32,10 +34,13 @@ def is_local(path: str) -> bool:
 def matching(pattern: str) -> list[tuple[str, str]]:
     """Files of another file system that `pattern` means, as (path, name relative to what was given), sorted.
 
-    A pattern that ends in '/' means everything below it. Raises UsageError when nothing matches.
+    A pattern that ends in '/' means every file with a known ending below it, hidden ones not. Raises UsageError when
+    nothing matches.
     """
     wanted = pattern + "**" if pattern.endswith("/") else pattern
     found = sorted(entry.path for result in FileSystems.match([wanted]) for entry in result.metadata_list)
+    if wanted != pattern:
+        found = [path for path in found if path.endswith(_ENDINGS) and not path.rpartition("/")[2].startswith(".")]
     if not found:
         raise UsageError(f"input {pattern!r}: no file matches. Give a file, a folder that ends in '/', or a pattern")
     fixed = wanted.split("*", 1)[0].split("?", 1)[0].split("[", 1)[0]

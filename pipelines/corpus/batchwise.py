@@ -129,12 +129,14 @@ class DedupWhole:
 
     def decide(self, summaries: Summaries, read: Reader) -> Iterator[tuple[Place, pa.RecordBatch]]:
         """See `filters.text.dedup.decide`; the texts of candidates are read again."""
+        if not summaries:
+            return
         whole = pa.Table.from_batches([table for _, table in summaries]).combine_chunks()
         order = self._order(whole)
         ordered = whole.take(pa.array(order)).combine_chunks()
         sizes = [table.num_rows for _, table in summaries]
         place_of = np.repeat(np.arange(len(summaries)), sizes)[order]
-        row_of = np.concatenate([np.arange(size) for size in sizes])[order] if sizes else order
+        row_of = np.concatenate([np.arange(size) for size in sizes])[order]
         places = [place for place, _ in summaries]
         sets: dict[int, npt.NDArray[np.uint64]] = {}
 
@@ -254,6 +256,8 @@ class MixtureWhole:
 
     def decide(self, summaries: Summaries, read: Reader) -> Iterator[tuple[Place, pa.RecordBatch]]:
         """See `filters.text.mixing.mix`. Memory: some 200 bytes a document."""
+        if not summaries:
+            return
         whole = pa.Table.from_batches([table for _, table in summaries]).combine_chunks()
         sort_keys = [("id", "ascending"), ("origin", "ascending")]
         order = np.asarray(pc.sort_indices(whole, sort_keys=sort_keys).to_numpy(), np.int64)
