@@ -94,11 +94,11 @@ def _check_chain(run: Path, manifests: dict[str, Manifest], result: CheckResult)
     except DatamixError as error:
         result.fault(RECIPE_NAME, str(error))
         return
-    if recipe.digest() != described["digest"]:
-        result.fault(RECIPE_NAME, f"is not the recipe that {RUN_NAME} names")
-        return
     if described.get("datamix") != __version__:
         result.summary["note"] = f"made by datamix {described.get('datamix')}: keys not recomputed"
+        return
+    if recipe.digest() != described["digest"]:
+        result.fault(RECIPE_NAME, f"is not the recipe that {RUN_NAME} names")
         return
     digests = {name: manifest.digest() for name, manifest in manifests.items()}
     for step in STEPS:

@@ -15,14 +15,17 @@ from datamix.checks.shards import check_shard_file, check_shards
 from datamix.checks.trajectories import check_trajectories, check_trajectory_file
 from datamix.folder import RUN_NAME, run_recipe
 from schemas.errors import InputError, UsageError
+from schemas.files import read_json, sha256_file
 from schemas.progress import Progress
 from schemas.shard import INDEX_NAME
 
 __all__ = ["check_path"]
 
+CHECKPOINT_STATE = "state.json"  # names the checkpoint's tensor files and their SHA-256
+
 
 def check_path(given: str | Path, progress: Progress) -> CheckResult:
-    """Check a run folder, a shards folder, or one .arrow or .parquet file.
+    """Check a run folder, a shards folder, a checkpoint, or one .arrow or .parquet file.
 
     Raises InputError when nothing is there or it is none of these.
     """
@@ -35,6 +38,8 @@ def check_path(given: str | Path, progress: Progress) -> CheckResult:
         result = CheckResult(str(given), "shards")
         check_shards(path, "", result, progress)
         return result
+    if (path / CHECKPOINT_STATE).is_file():
+        return _check_checkpoint(path)
     if path.is_file() and path.suffix == ".arrow":
         result = CheckResult(str(given), "shard")
         check_shard_file(path, result)
@@ -42,7 +47,8 @@ def check_path(given: str | Path, progress: Progress) -> CheckResult:
     if path.is_file() and path.suffix == ".parquet":
         return _check_parquet(path)
     raise InputError(
-        "neither a run (run.json), a shards folder (index.json), nor a .arrow or .parquet file",
+        "neither a run (run.json), a shards folder (index.json), a checkpoint (state.json), nor a .arrow or .parquet "
+        "file",
         path=str(given),
         todo="Give the folder that `datamix run --out` wrote, or a file in it",
     )
@@ -61,6 +67,27 @@ def _check_run(run: Path, progress: Progress) -> CheckResult:
     if "shards" in manifests:
         check_shards(run / "shards", "shards/", result, progress)
         check_curriculum(run, result)
+    return result
+
+
+def _check_checkpoint(folder: Path) -> CheckResult:
+    """A checkpoint's state names its tensor files; reading them needs no torch."""
+    result = CheckResult(str(folder), "checkpoint")
+    try:
+        state = read_json(folder / CHECKPOINT_STATE)
+        files: dict[str, str] = dict(state["files"])
+        result.summary["step"] = int(state["step"])
+    except (ValueError, KeyError, TypeError) as error:
+        result.fault(CHECKPOINT_STATE, f"cannot be read as the state of a checkpoint ({error!r})")
+        return result
+    for name, digest in sorted(files.items()):
+        if not (folder / name).is_file():
+            result.fault(name, "is missing")
+        elif sha256_file(folder / name) != digest:
+            result.fault(name, "its bytes differ from the SHA-256 in state.json")
+    if not (folder / "config.json").is_file():
+        result.fault("config.json", "is missing")
+    result.summary["files"] = len(files)
     return result
 
 

@@ -18,8 +18,8 @@ __all__ = ["command"]
 def command(ctx: click.Context, path: str, as_json: bool) -> None:
     """Verify a run, shard or trajectory file; exit 1 if anything is off.
 
-    PATH is a run folder, a shards folder, or one .arrow or .parquet file. Of a run, every byte is compared with the
-    manifests, and records and tokens are counted again from the files at every step.
+    PATH is a run folder, a shards folder, a checkpoint, or one .arrow or .parquet file. Of a run, every byte is
+    compared with the manifests, and records and tokens are counted again from the files at every step.
     """
     with open_progress() as progress:
         result = check_path(path, progress)

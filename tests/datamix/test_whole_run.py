@@ -67,6 +67,15 @@ def test_one_changed_byte_anywhere_is_found_and_its_file_named(small_run: Path, 
     assert path.relative_to(run).as_posix() in {fault.path for fault in check_path(run, Quiet()).faults}
 
 
+def test_checkpoint_on_its_own_is_checked_too(small_run: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "final"
+    shutil.copytree(small_run / "train/checkpoints/final", checkpoint)
+    assert check_path(checkpoint, Quiet()).faults == []
+    weights = checkpoint / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert [fault.path for fault in check_path(checkpoint, Quiet()).faults] == ["model.safetensors"]
+
+
 def test_stats_reach_the_wanted_shares_or_say_what_limits_them(small_run: Path) -> None:
     figures = told(stats, str(small_run))
     assert figures["documents"]["set_aside"] == 1
