@@ -11,7 +11,7 @@ __all__ = ["ReasoningTeacher"]
 
 
 class ReasoningTeacher(ScriptedTeacher):
-    """Without a tool the derivation is one turn; a failing run ends with a wrong answer, which the verdict shows."""
+    """Without a tool the derivation is one turn and right; with one, a failing run ends with a wrong answer."""
 
     def plan(self) -> Plan:
         """See `ScriptedTeacher.plan`."""
@@ -29,13 +29,13 @@ class ReasoningTeacher(ScriptedTeacher):
                 thoughts.append(heading + problem.conclusion)
         answers = [problem.answer for problem in problems]
         label = "step"
-        if self.fails:
+        if self.fails and mode != "none":
             wrong = self.random.randrange(len(answers))
             answers[wrong], label = _slip(answers[wrong]), "mistake:wrong_answer"
             thoughts[-1] = phrases.pick(self.random, "That should do.", "I do not check it again.")
         many = len(answers) > 1
         lines = [f"Answer {n}: {text}" if many else f"Answer: {text}" for n, text in enumerate(answers, 1)]
-        explained = [] if self.fails or many else [problems[0].conclusion]
+        explained = [] if label != "step" or many else [problems[0].conclusion]
         yield from self.answer("\n".join([*explained, *lines]), "\n".join(thoughts), label)
 
     def _opening(self) -> str:

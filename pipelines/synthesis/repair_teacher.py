@@ -121,7 +121,8 @@ class RepairTeacher(ScriptedTeacher):
                 arguments_ |= {"first_line": first, "last_line": first + step - 1}
             wrong = self._wrong_paths(arguments_)
             if first > 1:
-                wrong.append(("bad_range", {**arguments_, "first_line": total + 40, "last_line": total + 80}))
+                beyond = total + self.random.randint(5, 90)
+                wrong.append(("bad_range", {**arguments_, "first_line": beyond, "last_line": beyond + step - 1}))
             result = yield from self.do("read_file", arguments_, self._reading(spec, first, names), wrong)
             found = _POSITION.search(result.content.split("\n")[0])
             if not found or int(found[2]) >= int(found[3]):

@@ -56,6 +56,7 @@ class ScriptedTeacher(ABC):
         self.fails = mistake_rate > 0 and self.random.random() < min(MAX_FAILED_SHARE, mistake_rate * 0.2)
         self._plan: Plan | None = None
         self._calls = 0
+        self._failed: set[tuple[str, str]] = set()  # (tool, arguments) of mistakes made
         self._answered = 0  # messages that were there at the last turn
 
     @abstractmethod
@@ -105,8 +106,10 @@ class ScriptedTeacher(ABC):
         """A planned call, perhaps after a mistake. `mistakes` are (kind, wrong arguments) that fit this call besides
         those that fit any call."""
         label = "step"
-        if self.errs():
-            kind, wrong_name, wrong = self._mistake(name, arguments, mistakes)
+        wanted = self._mistake(name, arguments, mistakes) if self.errs() else None
+        if wanted is not None and wanted[1:] not in self._failed:  # the same mistake twice only at once, as a repeat
+            kind, wrong_name, wrong = wanted
+            self._failed.add((wrong_name, wrong))
             result = yield from self.say(wrong_name, wrong, reasoning, f"mistake:{kind}")
             if result.error and self.random.random() < REPEAT_SHARE:
                 again = phrases.again(self.random)

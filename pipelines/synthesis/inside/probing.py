@@ -38,7 +38,8 @@ def probe_module(payload: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     payload: {"source", "seed", "functions": [{"name", "hints", "optional", "examples"}]}; hints and optional are
     [[parameter, annotation or default's type], …] of required and optional parameters, examples are argument texts.
     """
-    module = load(payload["source"])
+    code = compile(payload["source"], "probed.py", "exec")
+    module, fresh = load(code), load(code)
     found = {}
     for description in payload["functions"]:
         name = description["name"]
@@ -47,8 +48,9 @@ def probe_module(payload: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             continue
         generator = random.Random(f"{payload['seed']}:{name}")  # noqa: S311 - seeded on purpose
         calls = choose_calls(function, description, generator)
-        again = [traced_outcome(function, call["arguments"]) for call in calls]
-        if calls and again == [call["outcome"] for call in calls]:
+        twin = getattr(fresh, name, None)  # without the state that the first calls may have left, and in another order
+        again = [traced_outcome(twin, call["arguments"]) for call in reversed(calls)]
+        if calls and again == [call["outcome"] for call in reversed(calls)]:
             found[name] = calls
     return found
 
@@ -191,13 +193,14 @@ def importlib_import(name: str) -> Any:
     return sys.modules[name]
 
 
-def load(source: str) -> Any:
-    """A fresh module from text; what it prints or warns of at import is not shown."""
+def load(source: str | types.CodeType) -> Any:
+    """A fresh module from text or compiled text; what it prints or warns of at import is not shown."""
     module = types.ModuleType("probed")
     sys.modules["probed"] = module
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(compile(source, "probed.py", "exec"), module.__dict__)  # noqa: S102 - inside the sandbox
+        code = compile(source, "probed.py", "exec") if isinstance(source, str) else source
+        exec(code, module.__dict__)  # noqa: S102 - inside the sandbox
     return module
 
 

@@ -149,6 +149,9 @@ def test_unstable_functions_are_not_recorded() -> None:
     text = "STATE = []\n\ndef f(x):\n    STATE.append(x)\n    n = len(STATE)\n    return n + len(str(x))\n"
     with open_probe_sandbox() as sandbox:
         assert probe_source(Source(text, "x.py", "MIT"), sandbox, sandbox.workspace()) == "dull"
+        counted = "N = iter(range(10**6))\nSEEN = {}\n\ndef f(x):\n    if str(x) not in SEEN:\n"
+        counted += "        SEEN[str(x)] = next(N)\n    return SEEN[str(x)]\n"
+        assert probe_source(Source(counted, "x.py", "MIT"), sandbox, sandbox.workspace()) == "dull"
 
 
 def test_same_seed_same_task_and_other_seed_another(environment: RepairEnvironment) -> None:
