@@ -19,6 +19,8 @@ from trainer.shards import Row, StageReader
 
 __all__ = ["Batch", "LoaderState", "ShardLoader"]
 
+_BLOCK_ROWS = 1024  # of the order, computed at once
+
 
 @dataclass(frozen=True, slots=True)
 class LoaderState:
@@ -69,8 +71,10 @@ class ShardLoader:
         self.index = read_index(folder)
         self.stages = [stage for stage in self.index.stages if stage.phase in phases]
         self.epochs = epochs
-        self._readers = [StageReader(folder, stage, self.index.vocab_size, verify) for stage in self.stages]
+        origin = {"tokenizer_digest": self.index.tokenizer_digest, "recipe_digest": self.index.recipe_digest}
+        self._readers = [StageReader(folder, stage, self.index.vocab_size, verify, origin) for stage in self.stages]
         self.state = LoaderState(self.index.digest(), seed)
+        self._block: tuple[tuple[int, int], int, list[int]] = ((-1, -1), 0, [])
 
     def order(self, stage: int, epoch: int) -> Permutation:
         """The order of rows of one epoch of one stage."""
@@ -103,7 +107,17 @@ class ShardLoader:
         if stage == len(self.stages):
             self.state = LoaderState(state.digest, state.seed, stage, 0, 0)
             return None
-        order, reader = self.order(stage, epoch), self._readers[stage]
-        numbers = [order[i] for i in range(cursor, min(cursor + rows, len(reader)))]
+        reader = self._readers[stage]
+        numbers = self._numbers(stage, epoch, cursor, min(cursor + rows, len(reader)))
         self.state = LoaderState(state.digest, state.seed, stage, epoch, cursor + len(numbers))
         return Batch(stage, epoch, cursor, numbers, reader.__getitem__)
+
+    def _numbers(self, stage: int, epoch: int, first: int, last: int) -> list[int]:
+        """Rows at the places `first`…`last` - 1 of the order, which is computed a block ahead."""
+        held_for, start, block = self._block
+        if held_for != (stage, epoch) or not start <= first <= last <= start + len(block):
+            start = first
+            end = min(len(self._readers[stage]), first + max(_BLOCK_ROWS, last - first))
+            block = self.order(stage, epoch).block(start, end)
+            self._block = ((stage, epoch), start, block)
+        return block[first - start : last - start]

@@ -58,7 +58,8 @@ def write_stage() -> Callable[..., StageIndex]:
             ]
             path = folder / name / f"part-{number:05d}.arrow"
             path.parent.mkdir(parents=True, exist_ok=True)
-            schema = shard_schema(VOCAB, {"stage": name, "context_tokens": str(context)})
+            origin = {"tokenizer_digest": "tokenizer", "recipe_digest": "recipe"}
+            schema = shard_schema(VOCAB, {"stage": name, "context_tokens": str(context), **origin})
             with pa.ipc.new_file(str(path), schema) as writer:
                 for column in columns:  # one record batch a row, as a writer of long rows would do
                     writer.write_batch(pa.RecordBatch.from_pylist([column], schema=schema))

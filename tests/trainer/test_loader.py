@@ -31,6 +31,20 @@ def test_permutation_is_a_pure_function_of_its_key() -> None:
     assert orders[0][:6] == [16, 49, 37, 9, 29, 22]  # the same on every machine and version
 
 
+@given(size=st.integers(1, 3000), key=st.text(max_size=4), data=st.data())
+def test_a_block_of_the_permutation_is_its_places_one_by_one(size: int, key: str, data: st.DataObject) -> None:
+    order = Permutation.of(size, key)
+    first = data.draw(st.integers(0, size))
+    last = data.draw(st.integers(first, size))
+    assert order.block(first, last) == [order[i] for i in range(first, last)]
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 2), (3, 2), (0, 11)])
+def test_a_block_outside_the_permutation_is_refused(first: int, last: int) -> None:
+    with pytest.raises(IndexError, match="not within 10"):
+        Permutation.of(10, "k").block(first, last)
+
+
 def test_permutation_spreads_every_place_evenly() -> None:
     first = np.bincount([Permutation.of(10, str(key))[0] for key in range(5000)], minlength=10)
     assert first.min() > 400 and first.max() < 600
@@ -109,7 +123,7 @@ def test_one_then_three_then_two_ranks_keep_one_global_order(tmp_path: Path, mak
 def test_order_changes_with_the_seed_and_with_the_shards(tmp_path: Path, make_shards: Any) -> None:
     index = make_shards(tmp_path)
     first, other_seed = (_order(ShardLoader(tmp_path, seed=seed)) for seed in (1, 2))
-    index.recipe_digest = "another"
+    index.stages[0].report = {"made": "otherwise"}
     write_index(tmp_path, index)
     assert first != other_seed
     assert first != _order(ShardLoader(tmp_path, seed=1))
@@ -160,12 +174,31 @@ def test_a_missing_shard_is_named(tmp_path: Path, make_shards: Any) -> None:
         ShardLoader(tmp_path, seed=1)
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.3, 0.99])
-def test_a_cut_shard_is_named(tmp_path: Path, make_shards: Any, kept: float) -> None:
+def test_a_shard_cut_at_any_byte_is_named(tmp_path: Path, make_shards: Any) -> None:
+    index = make_shards(tmp_path)
+    path = tmp_path / "pretrain-1/part-00000.arrow"
+    whole = path.read_bytes()
+    for kept in range(len(whole)):
+        path.write_bytes(whole[:kept])
+        with pytest.raises(CheckError, match=rf"pretrain-1/part-00000\.arrow: {kept} bytes, the index says \d+"):
+            StageReader(tmp_path, index.stages[1], index.vocab_size)
+
+
+@pytest.mark.parametrize("kept", [0, 9, 300, -1])
+def test_a_cut_shard_that_the_index_knows_by_that_size_is_named(tmp_path: Path, make_shards: Any, kept: int) -> None:
     make_shards(tmp_path)
     path = tmp_path / "pretrain-1/part-00000.arrow"
-    path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
-    with pytest.raises(CheckError, match=r"pretrain-1/part-00000\.arrow: \d+ bytes, the index says \d+"):
+    path.write_bytes(path.read_bytes()[:kept])
+    _change_index(tmp_path, lambda raw: raw["stages"][1]["files"][0].update(bytes=path.stat().st_size))
+    with pytest.raises(CheckError, match=r"pretrain-1/part-00000\.arrow: not an Arrow IPC file"):
+        ShardLoader(tmp_path, seed=1)
+
+
+@pytest.mark.parametrize("key", ["tokenizer_digest", "recipe_digest"])
+def test_a_shard_of_another_run_in_the_place_of_ours_is_named(tmp_path: Path, make_shards: Any, key: str) -> None:
+    make_shards(tmp_path)
+    _change_index(tmp_path, lambda raw: raw.update({key: "f" * 64}))
+    with pytest.raises(CheckError, match=rf"{key} is .* the index says 'ffff.*two runs' shards are mixed"):
         ShardLoader(tmp_path, seed=1)
 
 
@@ -200,7 +233,7 @@ def test_an_index_with_other_row_counts_or_vocabulary_is_refused(tmp_path: Path,
     with pytest.raises(CheckError, match=r"part-00000\.arrow: 3 rows, the index says 2"):
         ShardLoader(tmp_path, seed=1)
     _change_index(tmp_path, lambda raw: (raw["stages"][0]["files"][0].update(rows=3), raw.update(vocab_size=99)))
-    with pytest.raises(CheckError, match=r"written for a vocabulary of 64, the index says 99"):
+    with pytest.raises(CheckError, match=r"vocab_size is '64', the index says '99': two runs' shards are mixed"):
         ShardLoader(tmp_path, seed=1)
 
 

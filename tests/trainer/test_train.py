@@ -94,7 +94,8 @@ def test_trains_every_stage_in_order_and_counts(tmp_path: Path, make_shards: Any
 def test_it_learns(tmp_path: Path, write_stage: Any, make_recipe: Any) -> None:
     cycle = [[([i % 5 for i in range(32)], [False] + [True] * 31)] for _ in range(40)]
     write_index(
-        tmp_path / "shards", ShardIndex(64, "t", "r", [write_stage(tmp_path / "shards", "p", "pretrain", 32, cycle)])
+        tmp_path / "shards",
+        ShardIndex(64, "tokenizer", "recipe", [write_stage(tmp_path / "shards", "p", "pretrain", 32, cycle)]),
     )
     summary = train(make_recipe(learning_rate=0.02, tokens_per_step=32), tmp_path, Quiet())
     assert summary.stages[0]["first_loss"] > 4 and summary.stages[0]["last_loss"] < 0.5

@@ -118,13 +118,14 @@ def test_one_changed_byte_is_named_by_file(run: Path) -> None:
     assert check_shards(run / "shards") == [f"{path}: its bytes are not those that the index names"]
 
 
-@pytest.mark.parametrize("keep", [0, 1, 100, -1])
-def test_a_cut_shard_is_refused_when_opened(run: Path, keep: int) -> None:
+def test_a_shard_cut_at_any_byte_is_refused_when_opened(run: Path) -> None:
     path = run / "shards" / "sft-0-512" / "part-00000.arrow"
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match="not a whole Arrow file"):
-        open_shard(path)
-    assert any(str(path) in fault for fault in check_shards(run / "shards"))
+    whole = path.read_bytes()
+    for keep in range(len(whole)):
+        path.write_bytes(whole[:keep])
+        with pytest.raises(InputError, match="not a whole Arrow file"):
+            open_shard(path)
+    assert check_shards(run / "shards") == [f"{path}: its bytes are not those that the index names"]
 
 
 def test_missing_and_stray_files_are_named(run: Path) -> None:
