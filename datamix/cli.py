@@ -44,6 +44,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "ingest": ("datamix.commands.ingest", "Read recorded agent runs of many formats into canonical trajectories."),
     "convert": ("datamix.commands.convert", "Write trajectories with their masks for a training framework."),
+    "train": ("datamix.commands.train", "Train the looped model of a recipe from the shards of a run."),
+    "evaluate": (
+        "datamix.commands.evaluate",
+        "Measure a checkpoint: held-out loss by domain and passes, and as an agent.",
+    ),
+    "export": ("datamix.commands.export", "Write a checkpoint for Hugging Face or llama.cpp."),
+    "chat": ("datamix.commands.chat", "Talk with a trained model in the terminal."),
     "masks": ("datamix.commands.masks", "Say where two mask policies differ and how much each leaves to train."),
 }
 

@@ -106,7 +106,30 @@ def agent_results(runs: Sequence[TaskRun]) -> dict[str, Any]:
     success_rate: of tasks. error_rate: of assistant turns, those with a mistake (rules R2, R3, R4, R5, R13).
     repeated_mistake_rate: of mistaken turns, those that repeat an earlier mistake (R5).
     recovery_rate: of mistaken turns, those that a later turn mends (R9).
+    by_difficulty: the same figures for the tasks of each difficulty, rounded to a whole number.
     """
+    groups: dict[int, list[TaskRun]] = {}
+    for run in runs:
+        if run.trajectory.task.difficulty is not None:
+            groups.setdefault(round(run.trajectory.task.difficulty), []).append(run)
+    return {
+        **_figures(runs),
+        "by_difficulty": {str(level): _figures(groups[level]) for level in sorted(groups)},
+        "by_task": [
+            {
+                "task": run.trajectory.task.id,
+                "difficulty": run.trajectory.task.difficulty,
+                "success": run.trajectory.outcome.success,
+                "steps": run.trajectory.stats.turns,
+                "tokens": run.tokens,
+                "flags": run.trajectory.flags,
+            }
+            for run in runs
+        ],
+    }
+
+
+def _figures(runs: Sequence[TaskRun]) -> dict[str, Any]:
     turns = mistaken = repeated = recovered = 0
     for run in runs:
         found = detect(run.trajectory)
@@ -128,17 +151,6 @@ def agent_results(runs: Sequence[TaskRun]) -> dict[str, Any]:
         "error_rate": _rate(mistaken, turns),
         "repeated_mistake_rate": _rate(repeated, mistaken),
         "recovery_rate": _rate(recovered, mistaken),
-        "by_task": [
-            {
-                "task": run.trajectory.task.id,
-                "difficulty": run.trajectory.task.difficulty,
-                "success": run.trajectory.outcome.success,
-                "steps": run.trajectory.stats.turns,
-                "tokens": run.tokens,
-                "flags": run.trajectory.flags,
-            }
-            for run in runs
-        ],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,33 @@ from trainer.checkpoint import load_model
 from trainer.heldout import MAX_TOKENS_A_DOMAIN, HeldoutDomain, model_loss, read_heldout, unigram_log_p, unigram_loss
 from trainer.model import LoopedTransformer
 
-__all__ = ["evaluate"]
+__all__ = ["LOOPS", "LOOP_TOKENS", "evaluate", "measure"]
+
+LOOPS = 8
+LOOP_TOKENS = 4096  # all passes together cost 18 times as much as this many tokens of a two-pass model
 
 
 def evaluate(recipe: Recipe, run: Path, progress: Progress) -> dict[str, Any]:
-    """Evaluate `run`/train/checkpoints/final (and `pretrain`, for the loss); writes and returns evaluate/results.json.
+    """Measure `run`/train/checkpoints/final into evaluate/results.json; figures and errors are those of `measure`."""
+    results = measure(recipe, run, run / "train" / "checkpoints" / "final", progress)
+    write_json(run / "evaluate" / "results.json", results)
+    return results
 
-    heldout: by domain documents, tokens (predicted), unigram_loss, pretrain_loss (null without pretraining) and loss
-    (the final checkpoint's), in nats a token on the same tokens; heldout_total: the same over all domains, weighted by
-    tokens; agent: trainer.agent.agent_results, and `problem` when tasks could not be made. Deterministic.
 
-    Raises InputError without a final checkpoint, CheckError when the tokenizer is not that of the shards.
+def measure(
+    recipe: Recipe, run: Path, checkpoint: Path, progress: Progress, families: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Measure one checkpoint on the held-out text and tasks of `run`; writes nothing, says the figures. Deterministic.
+
+    heldout: by domain documents, tokens (predicted), unigram_loss, pretrain_loss (the run's `pretrain` checkpoint, null
+    without one) and loss, in nats a token on the same tokens; heldout_total: the same over all domains, weighted by
+    tokens; loops: loss by number of passes at test time on the first LOOP_TOKENS of it; agent: of the recipe's family,
+    trainer.agent.agent_results, and `problem` when tasks could not be made; agents: the same of each of `families`.
+
+    Raises InputError without the checkpoint, CheckError when the tokenizer is not that of the shards.
     """
-    checkpoints = run / "train" / "checkpoints"
-    if not (checkpoints / "final").is_dir():
-        raise InputError("no final checkpoint", path=str(checkpoints / "final"), todo="Run the train step to its end")
+    if not checkpoint.is_dir():
+        raise InputError("no final checkpoint", path=str(checkpoint), todo="Run the train step to its end")
     index = read_index(run / "shards")
     tokenizer = load_tokenizer(run / "tokenizer")
     if tokenizer.digest != index.tokenizer_digest:
@@ -43,27 +56,59 @@ def evaluate(recipe: Recipe, run: Path, progress: Progress) -> dict[str, Any]:
     before = torch.get_num_threads()
     torch.set_num_threads(recipe.train.threads or 1)
     try:
-        final = load_model(checkpoints / "final")
-        pretrained = load_model(checkpoints / "pretrain") if (checkpoints / "pretrain").is_dir() else None
+        model = load_model(checkpoint)
+        if model.config.vocab_size != index.vocab_size:
+            raise CheckError(
+                f"{checkpoint / 'config.json'}: vocab_size {model.config.vocab_size}, the shards of {run} have "
+                f"{index.vocab_size}. Give a checkpoint of this run"
+            )
+        pretrain = run / "train" / "checkpoints" / "pretrain"
+        pretrained = load_model(pretrain) if pretrain.is_dir() else None
         context = _pretrain_context(index)
         heldout = read_heldout(run, tokenizer, context)
-        domains = _heldout_losses(recipe, run, index, heldout, final, pretrained, progress)
+        domains = _heldout_losses(recipe, run, index, heldout, model, pretrained, progress)
+        loops = _loop_losses(model, heldout, recipe.train.precision == "bf16", progress)
         pool = run / "trajectories" / "pool.jsonl"
-        runs, problem = run_tasks(final, tokenizer, recipe.evaluate, pool, recipe.seed, progress)
+        agents: dict[str, Any] = {}
+        for family in families or [recipe.evaluate.family]:
+            config = recipe.evaluate.model_copy(update={"family": family})
+            runs, problem = run_tasks(model, tokenizer, config, pool, recipe.seed, progress)
+            agents[family] = {"family": family, **agent_results(runs), "problem": problem}
     finally:
         torch.set_num_threads(before)
-    agent = {"family": recipe.evaluate.family, **agent_results(runs), "problem": problem}
     results = {
         "heldout": domains,
         "heldout_total": _total(domains),
         "heldout_context_tokens": context,
         "heldout_max_tokens_a_domain": MAX_TOKENS_A_DOMAIN,
         "unigram": "counts of the pretraining rows' tokens, plus one for each word of the vocabulary",
-        "agent": agent,
+        "loops": loops,
+        "agent": next(iter(agents.values())),
+        **({"agents": agents} if families else {}),
     }
-    write_json(run / "evaluate" / "results.json", results)
     _say(results, progress)
     return results
+
+
+def _loop_losses(
+    model: LoopedTransformer, heldout: dict[str, HeldoutDomain], bf16: bool, progress: Progress
+) -> dict[str, Any]:
+    """Loss by passes 1 … 8 on the first pieces of every domain, LOOP_TOKENS predicted tokens in all."""
+    share = LOOP_TOKENS // max(1, len(heldout))
+    pieces = []
+    for held in heldout.values():
+        room = share
+        for piece in held.pieces:
+            if room > 0:
+                pieces.append(piece[: room + 1])
+                room -= len(pieces[-1]) - 1
+    tokens = sum(len(piece) - 1 for piece in pieces)
+    losses: dict[str, float] = {}
+    with progress.task("evaluate by passes", LOOPS) as advance:
+        for loops in range(1, LOOPS + 1) if tokens else ():
+            losses[str(loops)] = model_loss(model, pieces, bf16, num_loops=loops)
+            advance(1)
+    return {"trained_loops": model.config.num_loops, "tokens": tokens, "loss": losses}
 
 
 def _pretrain_context(index: ShardIndex) -> int:
@@ -112,11 +157,15 @@ def _say(results: dict[str, Any], progress: Progress) -> None:
     for name, domain in [*results["heldout"].items(), ("all", results["heldout_total"])]:
         losses = [f"{label} {domain[key]:.3f}" for label, key in _LOSSES if domain[key] is not None]
         progress.say(f"held-out {name}: {domain['tokens']:,} tokens, loss {', '.join(losses)}")
-    agent = results["agent"]
-    progress.say(
-        f"agent ({agent['family']}): {agent['successes']} of {agent['tasks']} held-out tasks solved"
-        + (f"; {agent['problem']}" if agent["problem"] else "")
-    )
+    loops = results["loops"]
+    if loops["loss"]:
+        shown = ", ".join(f"{number}: {loss:.3f}" for number, loss in loops["loss"].items())
+        progress.say(f"held-out loss by passes (trained with {loops['trained_loops']}): {shown}")
+    for agent in results.get("agents", {"": results["agent"]}).values():
+        progress.say(
+            f"agent ({agent['family']}): {agent['successes']} of {agent['tasks']} held-out tasks solved"
+            + (f"; {agent['problem']}" if agent["problem"] else "")
+        )
 
 
-_LOSSES = (("unigram", "unigram_loss"), ("after pretraining", "pretrain_loss"), ("after SFT", "loss"))
+_LOSSES = (("unigram", "unigram_loss"), ("after pretraining", "pretrain_loss"), ("this checkpoint", "loss"))

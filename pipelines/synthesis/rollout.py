@@ -24,7 +24,7 @@ from typing import Protocol
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from schemas.trajectory import Message, Stats, Task, Trajectory, trajectory_id
 
-__all__ = ["HELDOUT_SEEDS", "SOURCE", "Agent", "rollout"]
+__all__ = ["HELDOUT_SEEDS", "SOURCE", "Agent", "rollout", "tool_results"]
 
 SOURCE = "synthesized"
 HELDOUT_SEEDS = 1_000_000_000  # training tasks use seeds below, evaluation tasks this one and above
@@ -58,7 +58,7 @@ def rollout(environment: Environment, task: TaskSpec, agent: Agent, max_steps: i
             environment.answer(turn.content)
             flags = []
             break
-        messages.extend(_results(environment, turn))
+        messages.extend(tool_results(environment, turn))
     outcome = environment.verify()
     turns, errors, recoveries = _count(messages)
     return Trajectory(
@@ -77,7 +77,7 @@ def rollout(environment: Environment, task: TaskSpec, agent: Agent, max_steps: i
     )
 
 
-def _results(environment: Environment, turn: Message) -> list[Message]:
+def tool_results(environment: Environment, turn: Message) -> list[Message]:
     """The tool turns that answer an assistant turn, one a call, in order."""
     results = []
     for number, call in enumerate(turn.tool_calls):

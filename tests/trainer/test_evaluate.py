@@ -22,7 +22,7 @@ from schemas.files import read_json
 from schemas.progress import Quiet
 from schemas.recipe import Recipe
 from schemas.shard import ShardIndex, write_index
-from schemas.trajectory import Message, Outcome, Stats, ToolCall, Trajectory
+from schemas.trajectory import Message, Outcome, Stats, Task, ToolCall, Trajectory
 from trainer.agent import ModelAgent, TaskRun, agent_results
 from trainer.evaluate import evaluate
 from trainer.generate import Sampling
@@ -204,6 +204,20 @@ def test_agent_figures_are_counted_from_the_runs() -> None:
     assert figures["repeated_mistake_rate"] == pytest.approx(1 / 2)
     assert figures["recovery_rate"] == pytest.approx(1.0)
     assert [task["success"] for task in figures["by_task"]] == [True, False]
+    assert figures["by_difficulty"] == {}
+
+
+def test_agent_figures_are_counted_by_whole_difficulty() -> None:
+    def run(difficulty: float, success: bool) -> TaskRun:
+        turns = [Message("user", "x"), Message("assistant", "no")]
+        task = Task(f"t{difficulty}", "x", 0, difficulty)
+        return TaskRun(Trajectory("t", "s", "repair", turns, task, outcome=Outcome(success), stats=Stats(turns=1)), 10)
+
+    figures = agent_results([run(1.0, True), run(1.4, False), run(2.0, False)])["by_difficulty"]
+    assert {level: (part["tasks"], part["successes"], part["tokens"]) for level, part in figures.items()} == {
+        "1": (2, 1, 20),
+        "2": (1, 0, 10),
+    }
 
 
 def test_rates_without_a_denominator_are_none() -> None:
@@ -265,6 +279,10 @@ def test_evaluation_prints_both_losses_and_is_deterministic(trained_run: tuple[R
     assert total["tokens"] == web["tokens"] + results["heldout"]["math"]["tokens"]
     weighted = sum(d["loss"] * d["tokens"] for d in results["heldout"].values()) / total["tokens"]
     assert total["loss"] == pytest.approx(weighted)
+    loops = results["loops"]
+    assert (loops["trained_loops"], list(loops["loss"])) == (2, [str(n) for n in range(1, 9)])
+    assert loops["tokens"] == total["tokens"]  # all of it is less than LOOP_TOKENS
+    assert loops["loss"]["2"] == pytest.approx(total["loss"], abs=1e-6) != loops["loss"]["1"]
     assert results["agent"]["tasks"] == 0
     assert "pool_path" in results["agent"]["problem"]
     written = (run / "evaluate/results.json").read_bytes()
