@@ -122,7 +122,8 @@ class WriteDocuments(beam.PTransform[Any, Any]):
     """Write batches as `folder`/kept/part-k.parquet and `folder`/dropped/part-k.parquet; gives the paths written.
 
     A document goes to the partition of its id and is sorted there by (id, origin), so equal documents give equal
-    files, on every runner and in whatever batches they come. Batches go by the spool (see `Deduplicate`); places of
+    files, on every runner and in whatever batches they come; parts that an earlier run with more partitions left are
+    removed. Batches go by the spool (see `Deduplicate`); places of
     runs cross the shuffle. Memory of a worker: ids and origins of one partition and 16 MB of text.
     """
 
@@ -140,7 +141,7 @@ class WriteDocuments(beam.PTransform[Any, Any]):
             (runs, every)
             | beam.Flatten()
             | "Meet" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WritePart(self.folder)).with_output_types(str)
+            | "Write" >> beam.ParDo(_WritePart(self.folder, self.partitions)).with_output_types(str)
         )
 
 
@@ -180,12 +181,14 @@ class _SpoolRuns(beam.DoFn):
 
 
 class _WritePart(beam.DoFn):
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, partitions: int) -> None:
+        self.folder, self.partitions = folder, partitions
 
     def process(self, element: tuple[tuple[str, int], Iterable[_Run | None]]) -> Iterable[str]:
-        """Merge the runs of one part into its file."""
+        """Merge the runs of one part into its file; with part 0, remove what a run with more parts left."""
         (kind, part), given = element
+        if part == 0:
+            self._remove_stale(kind)
         runs = sorted((run for run in given if run is not None), key=lambda run: (run.place, run.number))
         target = FileSystems.join(self.folder, kind, part_name(part))
         with tempfile.TemporaryDirectory(prefix="datamix-part-") as folder:
@@ -199,3 +202,11 @@ class _WritePart(beam.DoFn):
                 )
             upload(finished, target)
         yield target
+
+    def _remove_stale(self, kind: str) -> None:
+        """Delete part files beyond the last one: readers of the folder would take them for this run's."""
+        ours = {part_name(part) for part in range(self.partitions)}
+        (found,) = FileSystems.match([FileSystems.join(self.folder, kind, "part-*.parquet")])
+        stale = [entry.path for entry in found.metadata_list if entry.path.rpartition("/")[2] not in ours]
+        if stale:
+            FileSystems.delete(stale)

@@ -163,9 +163,11 @@ class BeamEngine:
                 "(gs://BUCKET/tmp, or a path of a shared file system). Add it after '--'"
             )
         folder = FileSystems.join(base, f"datamix-{uuid.uuid4().hex}")
-        yield folder
-        if FileSystems.exists(folder):
-            FileSystems.delete([folder])
+        try:
+            yield folder
+        finally:
+            if FileSystems.exists(folder):
+                FileSystems.delete([folder])
 
     def close(self) -> None:
         """End the worker processes; a later map starts new ones."""

@@ -133,6 +133,18 @@ def test_a_killed_worker_ends_the_map_with_the_task_named(functions: Any) -> Non
     engine.close()
 
 
+def test_a_job_service_takes_the_tasks_and_gives_their_errors_back(
+    functions: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    flags = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
+    engine = open_engine("beam", 1, (*flags, f"--temp_location={tmp_path / 'shared'}"))
+    assert [r["n"] for r in engine.map(functions.square, list(range(4)), label="squares")] == [0, 1, 4, 9]
+    with pytest.raises(InputError, match=r"a\.jsonl:3"):
+        engine.map(functions.fail, [(n, str(tmp_path)) for n in range(6)], label="fail")
+    assert list((tmp_path / "shared").iterdir()) == [], "results are removed with their map"
+
+
 def test_failures_travel_as_json_and_come_back_as_they_were() -> None:
     error = InputError("bad", path="p", line=4, field="f", todo="Mend it")
     back = failure_of(json.loads(json.dumps(describe_failure(error))))

@@ -209,6 +209,9 @@ def test_reweight_reaches_the_shares_in_tokens() -> None:
 
 def test_writing_foreign_batches_fills_missing_columns_and_every_part(tmp_path: Path) -> None:
     rows = [{"id": f"{n:015x}", "text": f"text {n}", "verdict": "x:y" if n == 2 else "keep"} for n in range(5)]
+    stale = tmp_path / "out/kept/part-00007.parquet"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"of an earlier run with eight parts")
     with beam.Pipeline(options=PipelineOptions(LOCAL)) as pipeline:
         batches = pipeline | beam.Create(batches_of(rows, 2), reshuffle=False)
         _ = batches | WriteDocuments(str(tmp_path / "out"), partitions=4)
