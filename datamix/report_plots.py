@@ -21,6 +21,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F
 HEIGHT_PIXELS = 340
 # A curve of a long training is drawn through at most this many points
 CURVE_POINTS = 2000
+FEW_POINTS = 20
 
 
 def plots(run: Path, stats: dict[str, Any]) -> list[tuple[str, str]]:
@@ -146,7 +147,10 @@ def _loss(run: Path) -> Any:
         own = [line for line in lines if line["stage"] == stage]
         own = own[:: max(1, len(own) // CURVE_POINTS)]
         figure.add_scatter(
-            name=html.escape(stage), x=[line["step"] for line in own], y=[line["loss"] for line in own], mode="lines"
+            name=html.escape(stage),
+            x=[line["step"] for line in own],
+            y=[line["loss"] for line in own],
+            mode="lines" if len(own) > FEW_POINTS else "lines+markers",  # a line through one point is invisible
         )
     return figure.update_xaxes(title="step").update_yaxes(title="loss, nats a trained token")
 
