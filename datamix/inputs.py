@@ -61,7 +61,7 @@ def _patterns(step: str, recipe: Recipe) -> list[str]:
         return [] if recipe.dedup.against is None else [recipe.dedup.against]
     if step == "classify":
         return [] if recipe.classify.model == "train" else [recipe.classify.model]
-    if step == "decontaminate":
+    if step in ("decontaminate", "masks"):
         return list(recipe.decontaminate.benchmarks)
     if step == "synthesize":
         return [recorded.path for recorded in recipe.trajectories.recorded]

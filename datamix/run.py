@@ -16,6 +16,7 @@ from pathlib import Path
 from datamix.folder import claim_folder, examine_folder, locked
 from datamix.inputs import InputDigests, step_inputs
 from datamix.steps import STEPS, Step, find_step, step_key
+from filters.trajectory.configure import configured_policy
 from pipelines.context import RunContext, StepOutput
 from pipelines.engine import Engine, open_engine
 from schemas.errors import DatamixError, UsageError
@@ -62,6 +63,7 @@ def run_job(
     if start >= end:
         raise UsageError(f"--from {first} comes after --until {until}. Swap them")
     examine_folder(run, recipe, update=update)
+    configured_policy(recipe.trajectories.policy, recipe.trajectories.rules)  # so are a wrong policy or rule
     for step in steps[:end]:
         step_inputs(step.name, recipe)  # a wrong path is said before anything is done or written
     with locked(run):

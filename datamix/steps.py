@@ -101,14 +101,14 @@ STEPS: tuple[Step, ...] = (
         name="masks",
         function="pipelines.curriculum.masks:masks",
         upstream=("synthesize",),
-        fields=("trajectories.policy", "engine.partitions"),
+        fields=("trajectories.policy", "trajectories.rules", "decontaminate", "on_error", "engine.partitions"),
         owns=("trajectories/kept", "trajectories/dropped", "trajectories/sorting"),
     ),
     Step(
         name="tokenizer",
         function="pipelines.curriculum.tokenizer:tokenizer",
         upstream=("corpus", "masks"),
-        fields=("tokenizer", "mixture", "seed"),
+        fields=("tokenizer", "mixture", "curriculum.tool_calls", "seed"),
         owns=("tokenizer",),
     ),
     Step(

@@ -14,6 +14,13 @@ __all__ = ["command"]
 @click.option("--to", "target", required=True, metavar="TARGET", help="openai, axolotl, trl, llamafactory, swift, …")
 @click.option("--out", required=True, metavar="FILE", help="File to write (jsonl; parquet for trl, megatron, verl).")
 @click.option("--policy", metavar="NAME", help="Decide the masks with this policy first (nanbeige, outcome-only, …).")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="RULE.KEY=VALUE",
+    help="Change one rule of the policy: --rule R5.action=drop, --rule R14.characters=50000. Repeatable.",
+)
 @click.option("--tokenizer", metavar="FOLDER", help="Hugging Face tokenizer folder, for trl and megatron.")
 @click.option(
     "--history",
@@ -24,7 +31,14 @@ __all__ = ["command"]
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 def command(
-    file: str, target: str, out: str, policy: str | None, tokenizer: str | None, history: str, as_json: bool
+    file: str,
+    target: str,
+    out: str,
+    policy: str | None,
+    rules: tuple[str, ...],
+    tokenizer: str | None,
+    history: str,
+    as_json: bool,
 ) -> None:
     """Write trajectories with their masks for a training framework.
 
@@ -32,11 +46,13 @@ def command(
     sharegpt, atif, megatron. What a target cannot say is printed and counted; a row that it cannot hold is left out
     and counted.
     """
+    from filters.trajectory.configure import parse_rule_options
     from pipelines.synthesis.convert import convert_file
 
-    report = convert_file(file, target, out, policy=policy, tokenizer=tokenizer, history=history)
+    changes = parse_rule_options(rules)
+    report = convert_file(file, target, out, policy=policy, rules=changes, tokenizer=tokenizer, history=history)
     if as_json:
-        emit_json({"file": file, "out": out, "policy": policy, **report.to_dict()})
+        emit_json({"file": file, "out": out, "policy": policy, "rules": changes, **report.to_dict()})
         return
     rows: list[tuple[str, int]] = [
         ("trajectories read", report.read),
@@ -48,4 +64,7 @@ def command(
         rows.append(("turns without a decision, trained if the model's own (see --policy)", report.undecided))
     rows += [(f"left out: {reason}", count) for reason, count in report.left_out.most_common()]
     rows += [(f"loss: {loss}", count) for loss, count in report.losses.most_common()]
+    rows += [(f"redacted: {kind}", count) for kind, count in report.redacted.most_common()]
+    if report.cut_characters:
+        rows.append(("characters cut from oversized observations (R14)", report.cut_characters))
     stdout_console().print(table(f"{out} for {target}", ("what", "count"), rows))

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filters.trajectory.policies import Policy, apply_policy, find_policy
+from filters.trajectory.configure import Settings, configured_policy
+from filters.trajectory.decide import decide
+from filters.trajectory.policies import Policy
 from pipelines.synthesis.ingest.store import read_trajectories
 from schemas.trajectory import Message, Trajectory
 
@@ -60,14 +62,16 @@ class Comparison:
         }
 
 
-def compare(path: str | Path, first: str, second: str, tokenizer: str | Path | None = None) -> Comparison:
-    """Apply both policies to every trajectory of a file.
+def compare(
+    path: str | Path, first: str, second: str, tokenizer: str | Path | None = None, rules: Settings | None = None
+) -> Comparison:
+    """Apply both policies to every trajectory of a file; `rules` changes single rules of the first.
 
-    Raises UsageError for an unknown policy, InputError for what is no trajectory file. Memory: 64 trajectories and the
-    differences.
+    Raises UsageError for an unknown policy or rule, InputError for what is no trajectory file. Memory: 64 trajectories
+    and the differences.
     """
-    policies = (find_policy(first), find_policy(second))
-    result = Comparison(first, second, with_tokens=tokenizer is not None)
+    policies = (configured_policy(first, rules or {}, place="--rule"), configured_policy(second, {}))
+    result = Comparison(first + (" changed" if rules else ""), second, with_tokens=tokenizer is not None)
     counter = _TokenCounter(tokenizer) if tokenizer is not None else None
     for row, trajectory in enumerate(read_trajectories(path)):
         result.read += 1
@@ -95,7 +99,7 @@ def decided_turns(trajectory: Trajectory, policy: Policy) -> tuple[dict[int, str
 
     Pieces of a split trajectory are matched to it turn by turn in order: a turn is trained when a piece trains it.
     """
-    decision = apply_policy(trajectory, policy)
+    decision = decide(trajectory, policy, redact=False).decision
     reasons = [reason for _, reason in decision.dropped]
     fallback = f"M {reasons[0]}" if reasons else "M cut"
     words = {index: fallback for index, message in enumerate(trajectory.messages) if message.role == "assistant"}

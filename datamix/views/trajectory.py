@@ -189,38 +189,44 @@ details pre { max-height: 60vh; overflow: auto; }
 LONG_TURN = 6000  # characters above which a turn is folded in the page
 
 
-def trajectory_html(trajectory: Trajectory) -> str:
-    """One self-contained page: every turn in full, folded when long, everything escaped."""
-    title = html.escape(f"Trajectory {trajectory.task.id or trajectory.id}")
-    facts = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(visible(value))}</td></tr>"
-        for name, value in _facts(trajectory)
-    )
+def trajectory_html(*trajectories: Trajectory) -> str:
+    """One self-contained page of a trajectory or its pieces: every turn in full, folded when long, all escaped."""
+    title = html.escape(f"Trajectory {trajectories[0].task.id or trajectories[0].id}")
     legend = "".join(
         f'<span class="turn legend {kind}">{mark} {html.escape(meaning)}</span>'
         for mark, (_, kind, meaning) in MARKS.items()
     )
-    turns = "".join(_turn_html(turn) for turn in turns_of(trajectory))
+    sections = "".join(_section_html(trajectory, piece) for piece, trajectory in enumerate(trajectories))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_PAGE_STYLE}</style></head><body><h1>{title}</h1><table>{facts}</table><p>{legend}</p>{turns}"
-        "</body></html>\n"
+        f"<style>{_PAGE_STYLE}</style></head><body><h1>{title}</h1><p>{legend}</p>{sections}</body></html>\n"
     )
 
 
-def _turn_html(turn: Turn) -> str:
+def _section_html(trajectory: Trajectory, piece: int) -> str:
+    """Facts and turns of one trajectory; `piece` keeps the anchors of several apart."""
+    facts = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{html.escape(visible(value))}</td></tr>"
+        for name, value in _facts(trajectory)
+    )
+    anchor = f"piece-{piece}-turn" if piece else "turn"
+    turns = "".join(_turn_html(turn, anchor) for turn in turns_of(trajectory))
+    return f"<table>{facts}</table>{turns}"
+
+
+def _turn_html(turn: Turn, anchor: str) -> str:
     body = f"<pre>{html.escape(visible(turn.text))}</pre>"
     if turn.characters > LONG_TURN:
         body = f"<details><summary>{turn.characters:,} characters</summary>{body}</details>"
     heading = html.escape(visible(_heading(turn)))
-    return f'<div class="turn {MARKS[turn.mark][1]}" id="turn-{turn.index}"><h2>{heading}</h2>{body}</div>'
+    return f'<div class="turn {MARKS[turn.mark][1]}" id="{anchor}-{turn.index}"><h2>{heading}</h2>{body}</div>'
 
 
-def write_trajectory_html(trajectory: Trajectory, out: str | Path) -> Path:
-    """Write the page atomically; returns its path."""
+def write_trajectory_html(trajectory: Trajectory, out: str | Path, *more: Trajectory) -> Path:
+    """Write the page of a trajectory (and `more` pieces) atomically; returns its path."""
     target = Path(out)
     with atomic_path(target) as temporary:
-        temporary.write_text(trajectory_html(trajectory), encoding="utf-8")
+        temporary.write_text(trajectory_html(trajectory, *more), encoding="utf-8")
     return target
 
 

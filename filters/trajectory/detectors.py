@@ -86,7 +86,10 @@ class Detected:
 
 
 def detect(trajectory: Trajectory, rules: Mapping[str, Rule] = RULES) -> Detected:
-    """Run every detector with the thresholds of `rules`. Cost linear in the text, bounded per observation."""
+    """Run every detector with the thresholds of `rules`; a rule that is off finds nothing.
+
+    Cost linear in the text, bounded per observation.
+    """
     view = view_of(trajectory)
     judged = judgements(view)
     mistakes = [
@@ -96,9 +99,10 @@ def detect(trajectory: Trajectory, rules: Mapping[str, Rule] = RULES) -> Detecte
         *repeated_mistakes(view, judged),
         *failed_edits(view, judged),
     ]
+    mistakes = [f for f in mistakes if rules[f.rule].action != "off"]
     mistakes = _without_foreign(_one_a_place(mistakes), trajectory)
     recoveries = find_recoveries(view, judged, mistakes, int(rules["R9"].limit("within_turns")))
-    loops = find_loops(view, judged)
+    loops = find_loops(view, judged) if rules["R6"].action != "off" else []
     rambling = rules["R7"]
     others = [
         *copies_in_a_turn(view, int(rules["R5"].limit("copies_in_turn"))),
@@ -127,7 +131,7 @@ def detect(trajectory: Trajectory, rules: Mapping[str, Rule] = RULES) -> Detecte
         *lazy_success(view, judged),
         *outcome_mismatches(view, judged),
     ]
-    findings = sorted([*mistakes, *others], key=_order)
+    findings = sorted([*mistakes, *(f for f in others if rules[f.rule].action != "off")], key=_order)
     return Detected(view, findings, loops, recoveries.recovered)
 
 

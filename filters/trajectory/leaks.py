@@ -1,5 +1,8 @@
 """Leakage (R17): benchmark tasks, by instance id, source or prompt, and runs that looked up the solution.
 
+Prompts are also held against the benchmark files that a recipe names: `prompt_text` is what to search (with
+filters.text.decontaminate, many records at once), `prompt_finding` what a hit means.
+
 `BENCHMARKS` is the contamination list: data, to be extended. Ids are matched as whole tokens in the task id, the
 origin and the trajectory's source; marks are matched in the first user or system turn.
 """
@@ -11,9 +14,10 @@ from dataclasses import dataclass
 
 from filters.trajectory.calls import command_text
 from filters.trajectory.findings import Finding
-from filters.trajectory.view import View
+from filters.trajectory.view import COMPACTION_NAMES, View, is_observation
+from schemas.trajectory import Trajectory
 
-__all__ = ["BENCHMARKS", "Benchmark", "benchmark_of", "leaks"]
+__all__ = ["BENCHMARKS", "Benchmark", "benchmark_of", "leaks", "prompt_finding", "prompt_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +110,18 @@ def leaks(view: View) -> list[Finding]:
         if matched:
             found.append(Finding("R17", step.message, step.call, "solution_lookup", matched[0][:120]))
     return found
+
+
+def prompt_text(trajectory: Trajectory) -> str:
+    """What people asked: the instruction and the user's turns, joined by blank lines, without observations."""
+    asked = [
+        message.content
+        for message in trajectory.messages
+        if message.role == "user" and not is_observation(message) and message.name not in COMPACTION_NAMES
+    ]
+    return "\n\n".join(dict.fromkeys([trajectory.task.instruction, *asked]))
+
+
+def prompt_finding(benchmark: str, item: str, matched: str) -> Finding:
+    """R17: what was asked holds `item` of a benchmark file; `matched` is the span of the prompt."""
+    return Finding("R17", None, None, f"prompt={benchmark.rpartition('/')[2]}", f"{item}: {matched}")

@@ -6,18 +6,19 @@
     last-turn      only the last assistant turn
     all-assistant  every assistant turn
 
-`apply_policy` is a pure function: the trajectory it is given is not changed, texts never are (redaction is
-`redact.py`'s), and applying the same policy again changes nothing.
+`apply_policy` is a pure function: the trajectory it is given is not changed, and applying the same policy again changes
+nothing. The only texts that it changes are oversized observations (R14, `observations.py`); redaction is `decide.py`'s.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from filters.trajectory.detectors import MISTAKE_RULES, Detected, Finding, detect
+from filters.trajectory.observations import cut_observations
 from filters.trajectory.rules import RULES, Rule, with_rules
 from filters.trajectory.splits import Cut, cut_loop, split_compactions
 from schemas.errors import RecipeError
@@ -36,7 +37,8 @@ class Policy:
     candidates: Literal["all", "last"] = "all"
 
 
-_BARE = dict.fromkeys(("R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10", "R13", "R15", "R19"), "flag")
+_EASY = "R21:easy_and_long"
+_BARE = dict.fromkeys(("R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10", "R13", "R14", "R15", "R19"), "flag")
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
@@ -53,7 +55,8 @@ class Decision:
     """What a policy decided. `kept`: whether anything is; `reason`: why not ("R22:nothing_to_train"), else "".
 
     `trajectories` are the results, one or several after a split, empty when dropped. `findings` are all that was
-    seen in the trajectory as given, `dropped` pieces (after a split) with their reasons.
+    seen in the trajectory as given, `dropped` pieces (after a split) with their reasons; `cut` says how many characters
+    went from each observation that was cut in what is kept.
     """
 
     kept: bool
@@ -61,6 +64,7 @@ class Decision:
     trajectories: list[Trajectory]
     findings: list[Finding] = field(default_factory=list)
     dropped: list[tuple[Trajectory, str]] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
 
 
 def find_policy(name: str) -> Policy:
@@ -72,26 +76,33 @@ def find_policy(name: str) -> Policy:
     raise RecipeError(f"trajectories.policy: no policy is called {name!r}. {hint}Policies: {', '.join(POLICIES)}")
 
 
-def apply_policy(trajectory: Trajectory, policy: Policy | str = "nanbeige") -> Decision:
+def apply_policy(trajectory: Trajectory, policy: Policy | str = "nanbeige", known: Sequence[Finding] = ()) -> Decision:
     """Decide about one trajectory: keep (with `train`, `label`, `mask_reasons`, flags, stats set), split or drop.
 
-    Labels that are already there are kept (a teacher's own log). Teachers' labels are never read. Non-assistant
-    messages get train=False. Raises RecipeError for an unknown policy name.
+    `known` are findings about the whole trajectory that need more than it (a benchmark's prompts, R17). Labels that are
+    already there are kept (a teacher's own log). Teachers' labels are never read. Non-assistant messages get
+    train=False. Raises RecipeError for an unknown policy name.
     """
     chosen = find_policy(policy) if isinstance(policy, str) else policy
+    known = [finding for finding in known if chosen.rules[finding.rule].action != "off"]
     detected = detect(trajectory, chosen.rules)
-    kept: list[Trajectory] = []
-    dropped: list[tuple[Trajectory, str]] = []
+    decision = Decision(False, "", [], [*known, *detected.findings])
     for piece, reason in _pieces(trajectory, detected, chosen):
         marked = piece
+        gone: list[int] = []
         if not reason:
             again = detected if piece is trajectory else detect(piece, chosen.rules)
-            marked, reason = _mark(piece, again, chosen)
+            marked, reason = _mark(piece, replace(again, findings=[*known, *again.findings]), chosen)
+            if not reason and chosen.rules["R14"].action == "cut":
+                keep = int(chosen.rules["R14"].limit("keep_characters"))
+                marked, gone = cut_observations(marked, again.findings, keep)
         if reason:
-            dropped.append((_marked_dropped(marked, reason), reason))
+            decision.dropped.append((_marked_dropped(marked, reason), reason))
         else:
-            kept.append(marked)
-    return Decision(bool(kept), "" if kept else dropped[0][1], kept, detected.findings, dropped)
+            decision.trajectories.append(marked)
+            decision.cut.extend(gone)
+    kept = bool(decision.trajectories)
+    return replace(decision, kept=kept, reason="" if kept else decision.dropped[0][1])
 
 
 def _pieces(trajectory: Trajectory, detected: Detected, policy: Policy) -> list[tuple[Trajectory, str]]:
@@ -118,14 +129,14 @@ def _mark(trajectory: Trajectory, detected: Detected, policy: Policy) -> tuple[T
         action = policy.rules[finding.rule].action
         if finding.rule == "R6" and action == "split":
             action = "mask"  # loops that were not cut or dropped are followed by a recovery
-        if action == "drop" and not drop and finding.rule != "R1":
+        if not drop and finding.rule != "R1" and (action == "drop" or _known_prompt(finding, policy)):
             drop = finding.reason
         elif action == "mask" and finding.message is not None:
             reasons.setdefault(finding.message, []).append(finding.reason)
         flag = _flag(finding)
         if flag and action not in ("off", "keep"):
             flags.append(flag)
-    if detected.recovered:
+    if detected.recovered and policy.rules["R9"].action != "off":
         flags.append("recovery")
     if policy.rules["R10"].action in ("mask", "drop"):
         drop = _unrecovered(trajectory, detected, policy, reasons) or drop
@@ -139,7 +150,8 @@ def _mark(trajectory: Trajectory, detected: Detected, policy: Policy) -> tuple[T
     if policy.candidates == "last":
         for index in detected.view.turns[:-1]:
             reasons.setdefault(index, []).append("last_turn:earlier_turn")
-    marked = _write(trajectory, detected, reasons, flags)
+    weight = policy.rules["R21"].limit("weight") if _EASY in flags else 1.0
+    marked = _write(trajectory, detected, reasons, flags, weight)
     if not drop and policy.rules["R22"].action == "drop" and not any(m.train for m in marked.messages):
         drop = "R22:nothing_to_train"
     return marked, drop
@@ -151,12 +163,17 @@ def _flag(finding: Finding) -> str:
         return finding.signal if finding.signal in ("no_finish", "unexecuted_calls") else "truncated"
     if finding.rule == "R17":
         name, _, value = finding.signal.partition("=")
-        return f"benchmark:{value}" if name == "benchmark" else name
+        return f"benchmark:{value}" if name in ("benchmark", "prompt") else name
     if finding.rule in ("R1", "R6", "R14", "R18", "R19") or (
         finding.rule == "R5" and finding.signal.startswith("copies")
     ):
         return finding.reason
     return ""
+
+
+def _known_prompt(finding: Finding, policy: Policy) -> bool:
+    """Whether a run goes for its prompt, which a benchmark file of the recipe holds."""
+    return finding.rule == "R17" and finding.reason == "R17:prompt" and bool(policy.rules["R17"].limit("drop_prompts"))
 
 
 def _outcome_gate(trajectory: Trajectory) -> str:
@@ -185,7 +202,7 @@ def _difficulty_flags(detected: Detected, policy: Policy) -> list[str]:
     if rule.action == "off" or task.difficulty is None:
         return []
     easy = task.difficulty <= rule.limit("easy_difficulty")
-    return ["R21:easy_and_long"] if easy and len(detected.view.turns) > rule.limit("long_turns") else []
+    return [_EASY] if easy and len(detected.view.turns) > rule.limit("long_turns") else []
 
 
 def _drops(detected: Detected, policy: Policy) -> str:
@@ -209,8 +226,10 @@ def _drops(detected: Detected, policy: Policy) -> str:
     return ""
 
 
-def _write(trajectory: Trajectory, detected: Detected, reasons: dict[int, list[str]], flags: list[str]) -> Trajectory:
-    """The marked copy: train, label and mask_reasons on every message, flags and stats on the record."""
+def _write(
+    trajectory: Trajectory, detected: Detected, reasons: dict[int, list[str]], flags: list[str], weight: float
+) -> Trajectory:
+    """The marked copy: train, label, mask_reasons on every message, a weight below 1, flags and stats on the record."""
     labels: dict[int, str] = {}
     for finding in detected.findings:
         if finding.message is None:
@@ -224,12 +243,13 @@ def _write(trajectory: Trajectory, detected: Detected, reasons: dict[int, list[s
     messages: list[Message] = []
     for index, message in enumerate(trajectory.messages):
         if message.role != "assistant":
-            messages.append(_copy(message, False, message.label, []))
+            messages.append(_copy(message, False, message.label, [], message.weight))
             continue
         why = list(dict.fromkeys(reasons.get(index, [])))
         if not why and not _has_words(message):
             why = ["R22:empty_turn"]
-        messages.append(_copy(message, not why, message.label or labels.get(index), why))
+        lighter = weight if weight < 1 and not why else message.weight
+        messages.append(_copy(message, not why, message.label or labels.get(index), why, lighter))
     errors = len({f.message for f in detected.findings if f.rule in MISTAKE_RULES and f.message is not None})
     recoveries = len(set(detected.recovered.values()))
     stats = Stats(len(detected.view.turns), trajectory.stats.tokens, errors, recoveries)
@@ -237,7 +257,7 @@ def _write(trajectory: Trajectory, detected: Detected, reasons: dict[int, list[s
     return replace(trajectory, messages=messages, stats=stats, flags=every)
 
 
-def _copy(message: Message, train: bool, label: str | None, reasons: list[str]) -> Message:
+def _copy(message: Message, train: bool, label: str | None, reasons: list[str], weight: float | None) -> Message:
     """A message with its marks set (dataclasses.replace takes ten times as long)."""
     return Message(
         role=message.role,
@@ -251,7 +271,7 @@ def _copy(message: Message, train: bool, label: str | None, reasons: list[str]) 
         stop=message.stop,
         author=message.author,
         train=train,
-        weight=message.weight,
+        weight=weight,
         label=label,
         mask_reasons=reasons,
     )

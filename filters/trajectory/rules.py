@@ -5,9 +5,10 @@ An action is one of
     drop    the trajectory goes to dropped/ with the reason
     mask    the turn stays in context and is not trained
     split   the trajectory is cut there, or becomes several
+    cut     the middle of an observation gives way to a marker (R14)
     flag    a flag is set, nothing else
     keep    nothing is done on purpose: the rule protects a turn or explains it
-    off     the rule is not looked at
+    off     the rule is not looked at: no flag, no label, no count
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Literal
 
 __all__ = ["RULES", "Action", "Rule", "with_rules"]
 
-Action = Literal["drop", "mask", "split", "flag", "keep", "off"]
+Action = Literal["drop", "mask", "split", "cut", "flag", "keep", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             _rule(11, "not the model's words", "mask"),
             _rule(12, "negative result that is no mistake", "keep"),
             _rule(13, "failed edit", "mask"),
-            _rule(14, "observation bomb", "flag", characters=200_000, share=0.8),
+            # 20,000 characters are some 5,000 tokens; agents' own limits are 16,000 to 100,000 characters.
+            _rule(
+                14, "observation bomb: its middle is cut", "cut", characters=200_000, share=0.8, keep_characters=20_000
+            ),
             _rule(15, "compaction: split into what the model saw", "split"),
             # Near-equal is of the calls of two runs of one task; SWE-smith keeps 3 runs a task, 0 keeps all.
             _rule(
@@ -72,12 +76,14 @@ RULES: Mapping[str, Rule] = MappingProxyType(
                 least_calls=3,
                 runs_a_task=0,
             ),
-            _rule(17, "leakage: benchmark task or solution looked up", "flag"),
+            # Flagged, but dropped when the prompt is in a benchmark file that the recipe names (drop_prompts).
+            _rule(17, "leakage: benchmark task or solution looked up", "flag", drop_prompts=1),
             _rule(18, "pairing faults", "flag"),
             _rule(19, "lazy success: the final claim", "mask"),
             _rule(20, "secrets and people: replaced in recorded runs and counted", "flag"),
-            # Easy and long: a task of at most this difficulty that took more turns than this.
-            _rule(21, "difficulty and length", "flag", easy_difficulty=2, long_turns=60),
+            # Easy and long: a task of at most this difficulty that took more turns than this. Below 1, `weight` is
+            # written on the trained turns of such runs.
+            _rule(21, "difficulty and length", "flag", easy_difficulty=2, long_turns=60, weight=1),
             _rule(22, "nothing left to train", "drop"),
         )
     }

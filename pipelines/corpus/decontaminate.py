@@ -19,7 +19,7 @@ from pipelines.corpus.tables import VERDICT_SCHEMAS, iterate_documents, verdict_
 from schemas.document import KEEP
 from schemas.errors import InputError
 
-__all__ = ["step"]
+__all__ = ["read_benchmarks", "step"]
 
 ALIVE_AFTER = ("quality", "dedup")
 
@@ -45,7 +45,7 @@ def step(context: RunContext) -> StepOutput:
     index = ""
     try:
         if context.recipe.decontaminate.benchmarks:
-            units, counts["benchmarks"] = _read_benchmarks(context)
+            units, counts["benchmarks"] = read_benchmarks(context)
             index = str(folder / "benchmarks.npz")
             build_benchmarks(units, context.recipe.decontaminate.shingle_words).save(Path(index))
         partitions = range(context.recipe.engine.partitions)
@@ -74,7 +74,7 @@ def step(context: RunContext) -> StepOutput:
     return StepOutput([verdict_part(context.run, "decontaminate", part) for part in partitions], counts)
 
 
-def _read_benchmarks(context: RunContext) -> tuple[list[Unit], dict[str, dict[str, int]]]:
+def read_benchmarks(context: RunContext) -> tuple[list[Unit], dict[str, dict[str, int]]]:
     """All units of the recipe's files, and counts by file."""
     units: list[Unit] = []
     counts: dict[str, dict[str, int]] = {}

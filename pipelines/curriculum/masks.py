@@ -23,13 +23,18 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from filters.text.decontaminate import Benchmarks, build_benchmarks
+from filters.trajectory.configure import Settings, configured_policy
+from filters.trajectory.decide import decide
 from filters.trajectory.duplicates import RunSketch, sketch_of, surplus_runs
-from filters.trajectory.policies import Decision, apply_policy, find_policy
-from filters.trajectory.redact import redact_trajectory
+from filters.trajectory.findings import Finding
+from filters.trajectory.leaks import prompt_finding, prompt_text
+from filters.trajectory.policies import Decision
 from filters.trajectory.rules import Rule
 from pipelines.context import RunContext, StepOutput
+from pipelines.corpus.decontaminate import read_benchmarks
 from schemas.document import partition_of
-from schemas.errors import CheckError
+from schemas.errors import CheckError, InputError
 from schemas.files import atomic_path
 from schemas.trajectory import TRAJECTORY_SCHEMA, Trajectory
 
@@ -47,26 +52,33 @@ _SORTING_SCHEMA = pa.schema(
         pa.field("pairs", pa.list_(pa.uint64()), nullable=False),  # the sketch of its calls
     ]
 )
-SYNTHESIZED = "synthesized"  # the source of runs that were made here: their people are invented, nothing is redacted
 
 
 def masks(context: RunContext) -> StepOutput:
-    """Write trajectories/kept and trajectories/dropped from trajectories/raw by `recipe.trajectories.policy`.
+    """Write trajectories/kept and trajectories/dropped from trajectories/raw by the recipe's policy and its rules.
 
     Counts: trajectories_in, pieces_added (by splitting), kept, dropped {reason: n} (in + added = kept + dropped),
     and of the kept ones assistant_turns = trained_turns + masked_turns, masked_by {reason: turns} (each turn under
-    its first reason), errors, recoveries, flags {flag: n}, redacted {kind: n}. Raises RecipeError for an unknown
-    policy and CheckError for a raw file that is not whole.
+    its first reason), errors, recoveries, flags {flag: n}; of all redacted {kind: n}, cut_observations and
+    cut_characters (R14). A record that a detector cannot judge is dropped as "unjudged:ERROR".
+
+    Raises RecipeError for an unknown policy, rule or threshold, CheckError for a raw file that is not whole, and with
+    on_error: fail InputError for the first record that cannot be judged.
     """
     recipe, folder = context.recipe, context.run / "trajectories"
-    policy = find_policy(recipe.trajectories.policy)
+    policy = configured_policy(recipe.trajectories.policy, recipe.trajectories.rules)
     partitions = recipe.engine.partitions
     raw = sorted((folder / "raw").glob("*.parquet"))
     sorting = folder / "sorting"
     shutil.rmtree(sorting, ignore_errors=True)
+    index = _prompt_index(context, sorting) if raw and policy.rules["R17"].action != "off" else ""
+    skip = recipe.on_error == "skip"
     decided = context.engine.map(
         _decide_file,
-        [_Decide(str(path), number, policy.name, partitions, str(sorting)) for number, path in enumerate(raw)],
+        [
+            _Decide(str(path), number, policy.name, recipe.trajectories.rules, index, skip, partitions, str(sorting))
+            for number, path in enumerate(raw)
+        ],
         label="masks: decide",
         progress=context.progress,
     )
@@ -82,6 +94,16 @@ def masks(context: RunContext) -> StepOutput:
     shutil.rmtree(sorting, ignore_errors=True)
     files = [folder / kind / _part(part) for kind in ("kept", "dropped") for part in range(partitions)]
     return StepOutput(files, _sum(decided, merged))
+
+
+def _prompt_index(context: RunContext, sorting: Path) -> str:
+    """The file with the recipe's benchmark items, indexed for search; "" when it names none."""
+    config = context.recipe.decontaminate
+    if not config.benchmarks:
+        return ""
+    path = sorting / "benchmarks.npz"
+    build_benchmarks(read_benchmarks(context)[0], config.shingle_words).save(path)
+    return str(path)
 
 
 def _surplus(sorting: Path, rule: Rule) -> dict[str, str]:
@@ -140,6 +162,8 @@ def _sum(decided: list[dict[str, Any]], merged: list[dict[str, Any]]) -> dict[st
                 "masked_turns",
                 "errors",
                 "recoveries",
+                "cut_observations",
+                "cut_characters",
             ),
             0,
         )
@@ -159,12 +183,17 @@ class _Decide:
     path: str
     number: int
     policy: str
+    rules: Settings
+    benchmarks: str  # the index of prompts, "" for none
+    skip: bool  # drop a record that cannot be judged, instead of raising
     partitions: int
     sorting: str
 
 
 def _decide_file(task: _Decide) -> dict[str, Any]:
     """Decide about every trajectory of one raw file; write the outcome to sorting/part-k/raw-N.arrow."""
+    policy = configured_policy(task.policy, task.rules)
+    benchmarks = Benchmarks.load(Path(task.benchmarks)) if task.benchmarks else None
     counts: Counter[str] = Counter()
     redacted: Counter[str] = Counter()
     row = 0
@@ -175,21 +204,38 @@ def _decide_file(task: _Decide) -> dict[str, Any]:
             writers[part] = stack.enter_context(pa.ipc.new_file(str(path), _SORTING_SCHEMA))
         for batch in _batches(Path(task.path)):
             rows: dict[int, list[dict[str, Any]]] = {}
-            for record in batch.to_pylist():
-                trajectory = Trajectory.from_row(record)
-                if trajectory.source != SYNTHESIZED:
-                    trajectory, found = redact_trajectory(trajectory)
-                    redacted.update(found)
-                decision = apply_policy(trajectory, task.policy)
-                pieces = _rows(decision, f"{task.number:06d}.{row:012d}")
+            trajectories = [Trajectory.from_row(record) for record in batch.to_pylist()]
+            prompts = _benchmark_prompts(benchmarks, trajectories)
+            for number, trajectory in enumerate(trajectories):
+                made = decide(trajectory, policy, prompts.get(number, ()))
+                if made.failure is not None and not task.skip:
+                    raise InputError(
+                        f"no rule could be applied ({type(made.failure).__name__}: {made.failure})",
+                        path=task.path,
+                        line=row + 1,
+                        todo="Take the record out, or set on_error: skip",
+                    ) from made.failure
+                redacted.update(made.redacted)
+                pieces = _rows(made.decision, f"{task.number:06d}.{row:012d}")
                 counts["trajectories_in"] += 1
                 counts["pieces_added"] += len(pieces) - 1
+                counts["cut_observations"] += len(made.decision.cut)
+                counts["cut_characters"] += sum(made.decision.cut)
                 for piece in pieces:
                     rows.setdefault(partition_of(piece["id"], task.partitions), []).append(piece)
                 row += 1
             for part, values in rows.items():
                 writers[part].write_batch(pa.RecordBatch.from_pylist(values, _SORTING_SCHEMA))
     return {**counts, "redacted": dict(redacted)}
+
+
+def _benchmark_prompts(benchmarks: Benchmarks | None, trajectories: list[Trajectory]) -> dict[int, list[Finding]]:
+    """R17 findings of the trajectories whose prompts hold a benchmark item, by position."""
+    if benchmarks is None:
+        return {}
+    asked = pa.array([prompt_text(trajectory) for trajectory in trajectories], pa.large_string())
+    found = benchmarks.search(asked)
+    return {row: [prompt_finding(match.benchmark, match.item, match.matched)] for row, match in found.items()}
 
 
 def _sorting_file(sorting: str, part: int, number: int) -> Path:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.recipe.base import Name, Share, Strict
 
@@ -39,8 +39,27 @@ class RecordedConfig(Strict):
 
 
 class TrajectoriesConfig(Strict):
-    """Where trajectories come from and which policy decides what is trained."""
+    """Where trajectories come from and which policy decides what is trained.
+
+    `rules` changes single rules of the policy: {R5: {action: drop}, R14: {characters: 50000}}, or {R7: flag} for an
+    action alone. Which rules, actions and thresholds there are is filters.trajectory's to say.
+    """
 
     synthesized: list[SynthesizedConfig] = []
     recorded: list[RecordedConfig] = []
     policy: Name = "nanbeige"
+    rules: dict[Name, dict[Name, float | str]] = {}
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _actions_alone(cls, given: Any) -> Any:
+        """`R7: flag` means {action: flag}; YAML reads the word off as false."""
+        if not isinstance(given, dict):
+            return given
+        spelled = {}
+        for rule, changes in given.items():
+            settings = changes if isinstance(changes, dict) else {"action": changes}
+            spelled[rule] = {
+                key: "off" if key == "action" and value is False else value for key, value in settings.items()
+            }
+        return spelled

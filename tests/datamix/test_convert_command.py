@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from datamix.commands.convert import command
 from pipelines.synthesis.ingest.store import write_trajectories
-from schemas.trajectory import Message, Trajectory
+from schemas.trajectory import Message, ToolCall, Trajectory
 
 
 def test_counts_and_losses_are_printed_and_in_json(tmp_path):
@@ -38,3 +38,27 @@ def test_exit_codes(tmp_path):
     wrong = CliRunner().invoke(command, [str(source), "--to", "trl", "--out", str(tmp_path / "o.parquet")])
     assert wrong.exception.exit_code == 2
     assert CliRunner().invoke(command, [str(source)]).exit_code == 2
+
+
+def test_a_policy_with_changed_rules_decides_redacts_and_cuts_with_counts(tmp_path):
+    source, out = tmp_path / "T.parquet", tmp_path / "o.jsonl"
+    messages = [
+        Message("user", "q"),
+        Message("assistant", tool_calls=[ToolCall("c1", "run", '{"command": "cat log"}')]),
+        Message(
+            "tool", "by ann.other@somewhere.de\n" + "x" * 30_000, tool_call_id="c1", error=True, signal="exit_code=2"
+        ),
+        Message("assistant", "It is long."),
+    ]
+    write_trajectories(source, [Trajectory("t", "unit", "recorded", messages)])
+    options = [str(source), "--to", "openai", "--out", str(out), "--rule", "R14.characters=20000"]
+    result = CliRunner().invoke(command, [*options, "--rule", "R2=flag", "--policy", "nanbeige", "--json"])
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert made["rules"] == {"R14": {"characters": "20000"}, "R2": {"action": "flag"}}
+    assert (made["trained_turns"], made["masked_turns"], made["redacted"]) == (2, 0, {"EMAIL": 1})
+    text = json.loads(out.read_text())["messages"][2]["content"]
+    assert text.startswith("by <EMAIL_1>\n")
+    assert f"[... {made['cut_characters']} of {len('by <EMAIL_1>') + 30_001} characters cut here" in text
+    alone = CliRunner().invoke(command, options)
+    assert (alone.exception.exit_code, "give --policy" in str(alone.exception)) == (2, True)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from datamix.commands.masks import command
 from datamix.views.masks import compare
 from pipelines.synthesis.ingest.store import write_trajectories
-from schemas.errors import UsageError
+from schemas.errors import RecipeError, UsageError
 from schemas.trajectory import Message, Outcome, ToolCall, Trajectory
 
 
@@ -70,3 +70,28 @@ def test_json_table_and_equal_policies(file):
 def test_an_unknown_policy_is_wrong_usage(file):
     with pytest.raises(UsageError, match="nanbeige"):
         compare(file, "nanbiege", "all-assistant")
+
+
+def test_a_changed_rule_is_held_against_the_policy_as_it_is(file):
+    options = [str(file), "--policy", "nanbeige", "--rule", "R2.action=flag"]
+    made = json.loads(CliRunner().invoke(command, [*options, "--json"]).stdout)
+    assert [policy["policy"] for policy in made["policies"]] == ["nanbeige changed", "nanbeige"]
+    assert [(d["trajectory"], d["message"], d["first"], d["second"]) for d in made["differences"]] == [
+        ("good", 1, "T", "M R2:exit_code"),
+        ("bad", 1, "T", "M R2:exit_code"),
+    ]
+
+
+def test_nothing_to_compare_and_unknown_rules_are_wrong_usage(file):
+    alone = CliRunner().invoke(command, [str(file), "--policy", "nanbeige"])
+    assert isinstance(alone.exception, UsageError)
+    wrong = CliRunner().invoke(command, [str(file), "--policy", "nanbeige", "--rule", "R14.tokens=3"])
+    assert isinstance(wrong.exception, RecipeError)
+    assert "--rule.R14.tokens: unknown threshold" in str(wrong.exception)
+
+
+def test_secrets_do_not_keep_turns_from_being_compared(tmp_path):
+    messages = [Message("user", "mail?"), Message("assistant", "It is ann.other@somewhere.de."), Message("user", "Ok.")]
+    write_trajectories(tmp_path / "T.parquet", [Trajectory("a", "unit", "recorded", messages)])
+    found = compare(tmp_path / "T.parquet", "nanbeige", "all-assistant")
+    assert (found.counts("turns"), found.differences) == ((1, 1), [])

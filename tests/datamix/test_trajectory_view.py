@@ -3,8 +3,10 @@
 import io
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from datamix.commands.show import command
 from datamix.views.trajectory import (
     print_trajectory,
     read_trajectory,
@@ -89,3 +91,32 @@ def test_rows_are_found_across_row_groups_and_missing_ones_are_refused(tmp_path)
         read_trajectory(tmp_path / "no.parquet", 0)
     with pytest.raises(InputError, match="no such file"):
         read_trajectory(tmp_path / "none.parquet", 0)
+
+
+def test_show_decides_with_a_policy_and_its_changed_rules(tmp_path):
+    path = tmp_path / "T.parquet"
+    messages = [
+        Message("user", "q"),
+        Message("assistant", tool_calls=[ToolCall("c1", "run", '{"command": "lss"}')]),
+        Message("tool", "lss: not found", tool_call_id="c1", error=True, signal="exit_code=127"),
+        Message("user", "before this: a summary", name="compaction"),
+        Message("assistant", "ok"),
+    ]
+    write_trajectories(path, [Trajectory("t", "unit", "recorded", messages)])
+
+    def shown(*options):
+        result = CliRunner().invoke(command, [str(path), *options])
+        assert result.exit_code == 0, result.output
+        return [line for line in result.stdout.splitlines() if " assistant" in line]
+
+    assert shown() == ["   1 ? assistant", "   4 ? assistant"]
+    split = shown("--policy", "nanbeige")  # kept pieces first
+    assert split == ["   1 T assistant", "   1 M assistant R2:exit_code label=mistake"]
+    whole = ("--policy", "nanbeige", "--rule", "R15=flag")
+    assert shown(*whole) == ["   1 M assistant R2:exit_code label=mistake", "   4 T assistant"]
+    page = tmp_path / "t.html"
+    assert CliRunner().invoke(command, [str(path), "--policy", "nanbeige", "--html", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert (text.count('id="turn-1"'), text.count('id="piece-1-turn-1"')) == (1, 1)
+    alone = CliRunner().invoke(command, [str(path), "--rule", "R15=flag"])
+    assert "give --policy" in str(alone.exception)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filters.trajectory.policies import apply_policy, find_policy
+from filters.trajectory.configure import Settings, configured_policy
+from filters.trajectory.decide import decide
+from filters.trajectory.policies import Policy
 from pipelines.synthesis.convert.targets import open_writer
 from pipelines.synthesis.convert.writer import LeftOut, Losses, Writer, trained
 from pipelines.synthesis.ingest.store import read_trajectories
@@ -25,7 +27,8 @@ BATCH_ROWS = 64
 @dataclass(slots=True)
 class ConvertReport:
     """What a conversion did. `undecided` are assistant turns without a mask, written as trained unless the turn is not
-    the model's own; `losses` and `left_out` count what the target could not hold."""
+    the model's own; `losses` and `left_out` count what the target could not hold. By the policy's rules: `redacted` are
+    replacements by kind, `cut_characters` what went from oversized observations."""
 
     target: str
     read: int = 0
@@ -35,6 +38,8 @@ class ConvertReport:
     undecided: int = 0
     losses: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
+    redacted: Counter[str] = field(default_factory=Counter)
+    cut_characters: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, with the counters as plain objects."""
@@ -47,6 +52,8 @@ class ConvertReport:
             "undecided_turns": self.undecided,
             "losses": dict(self.losses),
             "left_out": dict(self.left_out),
+            "redacted": dict(sorted(self.redacted.items())),
+            "cut_characters": self.cut_characters,
         }
 
 
@@ -56,24 +63,28 @@ def convert_file(
     out: str | Path,
     *,
     policy: str | None = None,
+    rules: Settings | None = None,
     tokenizer: str | Path | None = None,
     history: str = "refuse",
 ) -> ConvertReport:
     """Write the trajectories of `path` for `target`; with `policy`, after that policy decided the masks.
 
+    `rules` changes single rules of the policy (see filters.trajectory.configure) and needs one. A policy redacts too
+    (R20).
     `history`: what a token target does where the chat template rewrites earlier turns, refuse or split.
 
     Memory: 64 trajectories. Raises UsageError (unknown target or policy, tokenizer missing, OUT's suffix contradicts
     the target) and InputError (no trajectory file; nothing left to write: OUT is then not written).
     """
     writer = open_writer(target, tokenizer, history)
-    if policy is not None:
-        find_policy(policy)
+    if rules and policy is None:
+        raise UsageError("--rule changes a policy: give --policy too, for example --policy nanbeige")
+    chosen = None if policy is None else configured_policy(policy, rules or {}, place="--rule")
     suffix = Path(out).suffix
     if suffix in (".jsonl", ".parquet") and suffix != f".{writer.kind}":
         raise UsageError(f"target {target!r} is a {writer.kind} file: name OUT *.{writer.kind} (received {out})")
     report = ConvertReport(target)
-    rows = convert_rows(_decided(read_trajectories(path), policy, report), writer, report)
+    rows = convert_rows(_decided(read_trajectories(path), chosen, report), writer, report)
     with atomic_path(out) as temporary:
         if writer.kind == "jsonl":
             _write_lines(temporary, rows)
@@ -103,14 +114,16 @@ def convert_rows(trajectories: Iterable[Trajectory], writer: Writer, report: Con
             yield from rows
 
 
-def _decided(trajectories: Iterable[Trajectory], policy: str | None, report: ConvertReport) -> Iterator[Trajectory]:
+def _decided(trajectories: Iterable[Trajectory], policy: Policy | None, report: ConvertReport) -> Iterator[Trajectory]:
     for trajectory in trajectories:
         report.read += 1
         kept = [trajectory]
         if policy is not None:
-            decision = apply_policy(trajectory, policy)
-            kept = decision.trajectories
-            report.left_out.update(f"policy {policy}: {reason}" for _, reason in decision.dropped)
+            made = decide(trajectory, policy)
+            kept = made.decision.trajectories
+            report.left_out.update(f"policy {policy.name}: {reason}" for _, reason in made.decision.dropped)
+            report.redacted.update(made.redacted)
+            report.cut_characters += sum(made.decision.cut)
         for item in kept:
             report.undecided += sum(message.role == "assistant" and message.train is None for message in item.messages)
             yield item

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from filters.trajectory.configure import ACTIONS, RANGES
 from filters.trajectory.policies import POLICIES
 from filters.trajectory.rules import RULES
 
@@ -22,6 +23,7 @@ NUMBERS = [
     ("R9", "within_turns", "within 5 turns"),
     ("R14", "characters", "200,000"),
     ("R14", "share", "80 %"),
+    ("R14", "keep_characters", "cut to 20,000"),
     ("R16", "near_equal", "0.95"),
     ("R16", "least_calls", "3 calls"),
     ("R21", "easy_difficulty", "up to 2"),
@@ -34,7 +36,9 @@ def test_every_rule_has_a_row_that_names_its_action() -> None:
     assert set(ROWS) == set(RULES)
     for name, rule in RULES.items():
         said = ROWS[name].split("|")[1]
-        words = {"flag": "flag", "mask": "mask", "drop": "drop", "split": "split|mask", "keep": "train"}[rule.action]
+        words = {"flag": "flag", "mask": "mask", "drop": "drop", "split": "split|mask", "cut": "cut", "keep": "train"}[
+            rule.action
+        ]
         assert re.search(words, said), f"{name}: {rule.action} is not in {said!r}"
 
 
@@ -49,3 +53,13 @@ def test_thresholds_are_those_of_the_rules(rule: str, limit: str, phrase: str) -
     if number is None:
         number = float(re.search(r"[\d.,]+", phrase)[0].replace(",", ""))  # type: ignore[index]
     assert RULES[rule].limit(limit) == number
+
+
+def test_the_table_of_settings_lists_every_action_threshold_range_and_default() -> None:
+    listed = dict(re.findall(r"^\| (R\d+): \|(.*)\|$", DOCUMENT, re.M))
+    for name, rule in RULES.items():
+        limits = [
+            f"`{key}` {RANGES[name, key][0]:,.12g} to {RANGES[name, key][1]:,.12g} ({value:,.12g})"
+            for key, value in rule.limits.items()
+        ]
+        assert listed[name] == f" {', '.join(ACTIONS[name])} | {', '.join(limits)} ", name

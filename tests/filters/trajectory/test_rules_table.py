@@ -346,7 +346,7 @@ CASES = [
         flags=("recovery",),
     ),
     Case(
-        "R14 flags an observation bomb and keeps it",
+        "R14 cuts and flags an observation bomb and keeps the run",
         lambda m: m.build(m.bash("cat big"), m.fine("x y z\n" * 50_000), m.say("ok")),
         [TRAINED, TRAINED],
         flags=("R14:characters",),

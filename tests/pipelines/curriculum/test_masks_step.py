@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from filters.trajectory import policies
 from pipelines.context import RunContext
 from pipelines.curriculum.masks import masks
 from pipelines.engine import InProcess
 from schemas.document import partition_of
-from schemas.errors import CheckError, RecipeError
+from schemas.errors import CheckError, InputError, RecipeError
 from schemas.progress import Quiet
 from schemas.recipe import parse_recipe
 from schemas.trajectory import TRAJECTORY_SCHEMA, Message, ToolCall, Trajectory, trajectory_id
@@ -48,8 +49,8 @@ def _write(run: Path, name: str, trajectories: list[Trajectory]) -> None:
     pq.write_table(pa.Table.from_pylist([t.to_row() for t in trajectories], TRAJECTORY_SCHEMA), path)
 
 
-def _context(run: Path, policy: str = "nanbeige") -> RunContext:
-    recipe = parse_recipe(RECIPE, overrides=[f"trajectories.policy={policy}"])
+def _context(run: Path, policy: str = "nanbeige", *overrides: str) -> RunContext:
+    recipe = parse_recipe(RECIPE, overrides=[f"trajectories.policy={policy}", *overrides])
     return RunContext(run, recipe, InProcess(), Quiet())
 
 
@@ -151,3 +152,61 @@ def test_a_cut_raw_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match=r"a\.parquet: cannot be read"):
         masks(_context(tmp_path))
     assert not (tmp_path / "trajectories" / "kept").exists()
+
+
+def test_rules_of_the_recipe_go_on_top_of_the_policy(tmp_path: Path) -> None:
+    _write(tmp_path, "repair-00000.parquet", [_run(f"f{n}") for n in range(4)])
+    counts = masks(_context(tmp_path, "nanbeige", "trajectories.rules.R2=drop")).counts
+    assert counts["dropped"] == {"R2:not_found": 4}
+    unseen = masks(_context(tmp_path, "nanbeige", "trajectories.rules.R2.action=off")).counts
+    assert (unseen["masked_turns"], unseen["errors"], unseen["flags"]) == (0, 0, {})
+    with pytest.raises(RecipeError, match="actoin: unknown threshold; did you mean 'action'"):
+        masks(_context(tmp_path, "nanbeige", "trajectories.rules.R2.actoin=off"))
+
+
+def test_cut_observations_are_counted_and_noted(tmp_path: Path) -> None:
+    big = _run("big")
+    big.messages[4].content = "0123456789" * 30_000
+    _write(tmp_path, "repair-00000.parquet", [big, _run("small")])
+    counts = masks(_context(tmp_path)).counts
+    assert counts["cut_observations"] == 1
+    assert counts["cut_characters"] == 300_000 - 19_900
+    noted = [row["notes"] for row in _rows(tmp_path, "kept") if row["notes"]]
+    assert noted == [["R14: message 4: 280100 of 300000 characters cut"]]
+
+
+def test_runs_whose_prompt_is_in_a_benchmark_file_are_dropped(tmp_path: Path) -> None:
+    question = "A train leaves the old station at nine and travels west at sixty miles an hour until noon. How far?"
+    exam = tmp_path / "exam.jsonl"
+    exam.write_text(f'{{"question": "{question}", "answer": "180"}}\n')
+    asked, other = _run("asked"), _run("other")
+    asked.messages[0].content = f"Please solve this for me.\n\n{question.upper()}\nThank you."
+    _write(tmp_path, "repair-00000.parquet", [asked, other])
+    given = f"decontaminate.benchmarks=[{exam}]"
+    assert masks(_context(tmp_path, "nanbeige", given)).counts["dropped"] == {"R17:prompt": 1}
+    (dropped,) = _rows(tmp_path, "dropped")
+    assert dropped["flags"] == ["benchmark:exam.jsonl", "recovery", "dropped:R17:prompt"]
+    flagged = masks(_context(tmp_path, "nanbeige", given, "trajectories.rules.R17.drop_prompts=0")).counts
+    assert (flagged["kept"], flagged["flags"]["benchmark:exam.jsonl"]) == (2, 1)
+
+
+def test_a_record_that_breaks_a_detector_is_set_aside_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = _run("good"), _run("bad")
+    _write(tmp_path, "repair-00000.parquet", [bad, good])
+    real = policies.detect
+
+    def breaks_on_bad(trajectory: Trajectory, *rules: Any) -> Any:
+        if trajectory.id == bad.id:
+            raise IndexError("a shape that nobody thought of")
+        return real(trajectory, *rules)
+
+    monkeypatch.setattr(policies, "detect", breaks_on_bad)
+    counts = masks(_context(tmp_path)).counts
+    assert (counts["trajectories_in"], counts["kept"], counts["dropped"]) == (2, 1, {"unjudged:IndexError": 1})
+    (dropped,) = _rows(tmp_path, "dropped")
+    assert (dropped["id"], dropped["flags"]) == (bad.id, ["dropped:unjudged:IndexError"])
+    assert dropped["notes"] == ["no rule could be applied: IndexError: a shape that nobody thought of"]
+    with pytest.raises(InputError, match=r"repair-00000.parquet:1: no rule could be applied \(IndexError"):
+        masks(_context(tmp_path, "nanbeige", "on_error=fail"))
