@@ -26,12 +26,13 @@ import apache_beam  # noqa: F401
 
 _root.removeFilter(_worth_saying)
 
-from pipelines.beam.transforms import Classify, Deduplicate, FilterQuality, Kept, Reweight
+from pipelines.beam.transforms import Classify, Decontaminate, Deduplicate, FilterQuality, Kept, Reweight
 from pipelines.beam.documents import ReadDocuments, WriteDocuments
 from pipelines.beam.run import run
 
 __all__ = [
     "Classify",
+    "Decontaminate",
     "Deduplicate",
     "FilterQuality",
     "Kept",

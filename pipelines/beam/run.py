@@ -19,7 +19,7 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.beam.documents import ReadDocuments, WriteDocuments
 from pipelines.beam.engine import is_local_run, is_only_built, pipeline_options
 from pipelines.beam.shipping import ship_package
-from pipelines.beam.transforms import NAMESPACE, Classify, Deduplicate, FilterQuality
+from pipelines.beam.transforms import NAMESPACE, Classify, Decontaminate, Deduplicate, FilterQuality
 
 __all__ = ["build", "main", "run"]
 
@@ -27,7 +27,7 @@ __all__ = ["build", "main", "run"]
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pipelines.beam",
-        description="Quality, dedup and classification of documents as one Beam pipeline.",
+        description="Quality, dedup, classification and decontamination of documents as one Beam pipeline.",
         epilog="Every other flag goes to Beam: --runner, --project, --region, --temp_location, …",
         allow_abbrev=False,
     )
@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--shingle_words", type=int, default=5)
     add("--permutations", type=int, default=128)
     add("--model", help="fasttext .bin: classify with it")
+    add("--benchmark", action="append", default=[], help="decontaminate: a file of benchmark items; repeatable")
     add("--partitions", type=int, default=8, help="output files of each kind")
     add("--spool", help="folder for batches between passes, seen by all workers (default: --temp_location)")
     add("--on_error", choices=("skip", "fail"), default="skip")
@@ -75,6 +76,8 @@ def build(pipeline: beam.Pipeline, given: argparse.Namespace) -> Any:
         )
     if given.model:
         batches = batches | "Classify" >> Classify(given.model)
+    if given.benchmark:
+        batches = batches | "Decontaminate" >> Decontaminate(given.benchmark, keep_dropped=True)
     return batches | "WriteDocuments" >> WriteDocuments(given.output, partitions=given.partitions, spool=given.spool)
 
 

@@ -9,6 +9,7 @@ removed and counted (metrics of the namespace "datamix"); with `keep_dropped=Tru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import apache_beam as beam
@@ -17,11 +18,12 @@ from apache_beam.metrics.metric import Metrics
 
 from pipelines.beam.storage import local_copy, spool_folder
 from pipelines.beam.twopass import Reference, TwoPass
+from pipelines.corpus.batch_judges import ContaminationJudge, DomainPredictor, judge_batch
 from pipelines.corpus.batches import alive, only
-from pipelines.corpus.batchwise import DedupWhole, DomainPredictor, MixtureWhole, judge_batch
+from pipelines.corpus.batchwise import DedupWhole, MixtureWhole
 from schemas.document import KEEP
 
-__all__ = ["NAMESPACE", "Classify", "Deduplicate", "FilterQuality", "Kept", "Reweight"]
+__all__ = ["NAMESPACE", "Classify", "Decontaminate", "Deduplicate", "FilterQuality", "Kept", "Reweight"]
 
 NAMESPACE = "datamix"
 Batches = beam.PTransform[Any, Any]
@@ -107,6 +109,26 @@ class Classify(Batches):
         return batches | "Predict" >> beam.ParDo(_Predict(self.model, self.text)).with_output_types(pa.RecordBatch)
 
 
+class Decontaminate(Batches):
+    """Drop rows that hold items of benchmark files; sets `verdict`, `benchmark` and `matched`. No shuffle.
+
+    Every worker reads the files (jsonl or parquet, on any of Beam's file systems) and holds their index.
+    """
+
+    def __init__(
+        self, benchmarks: Sequence[str], *, shingle_words: int = 13, text: str = "text", keep_dropped: bool = False
+    ) -> None:
+        super().__init__()
+        self.benchmarks, self.shingle_words, self.text = tuple(benchmarks), shingle_words, text
+        self.keep_dropped = keep_dropped
+
+    def expand(self, batches: Any) -> Any:
+        """PCollection of RecordBatch to the same."""
+        search = beam.ParDo(_Search(self.benchmarks, self.shingle_words, self.text))
+        found = batches | "Search" >> search.with_output_types(pa.RecordBatch)
+        return found | "Count" >> _CountDrops("decontaminate", self.keep_dropped)
+
+
 class Reweight(Batches):
     """Choose rows for a mixture by domain; sets `tokens`, `split` (train, heldout, unused) and `epochs`.
 
@@ -187,6 +209,20 @@ class _Predict(beam.DoFn):
             self.setup()
         if self.predictor is not None:
             yield self.predictor(batch)
+
+
+class _Search(beam.DoFn):
+    def __init__(self, benchmarks: Sequence[str], shingle_words: int, text: str) -> None:
+        self.benchmarks, self.shingle_words, self.text = benchmarks, shingle_words, text
+        self.judge: ContaminationJudge | None = None
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """The three columns; the index is made for the first batch."""
+        if self.judge is None:
+            with ExitStack() as copies:
+                files = [(str(copies.enter_context(local_copy(path))), path) for path in self.benchmarks]
+                self.judge = ContaminationJudge(files, self.shingle_words, self.text)
+        yield self.judge(batch)
 
 
 class _TokenCount:

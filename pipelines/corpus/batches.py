@@ -18,7 +18,7 @@ import xxhash
 from schemas.document import KEEP, partition_of
 from schemas.errors import InputError
 
-__all__ = ["alive", "column_or_null", "only", "part_of", "scattered", "text_of", "with_columns"]
+__all__ = ["alive", "attached", "column_or_null", "only", "part_of", "scattered", "text_of", "with_columns"]
 
 
 def alive(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -82,3 +82,12 @@ def part_of(record_id: str, partitions: int) -> int:
         return partition_of(record_id, partitions)
     except ValueError:
         return partition_of(xxhash.xxh3_128_hexdigest(record_id.encode("utf-8", "surrogatepass")), partitions)
+
+
+def attached(batch: pa.RecordBatch, columns: dict[str, pa.Array], here: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """Set columns in the rows `here`; other rows keep what they have."""
+    rows = np.flatnonzero(here)
+    return with_columns(
+        batch,
+        {name: scattered(column_or_null(batch, name, values.type), rows, values) for name, values in columns.items()},
+    )

@@ -1,7 +1,6 @@
-"""The corpus decisions over record batches of anybody's pipeline, for any engine.
+"""Decisions that must see the whole corpus, over record batches of anybody's pipeline, for any engine.
 
-`judge_batch` and `DomainPredictor` look at one batch at a time. `DedupWhole` and `MixtureWhole` must see all of it: an
-engine gives every batch a place where it can be read again, hands the summaries of all batches (ids, signatures,
+An engine gives every batch a place where it can be read again, hands the summaries of all batches (ids, signatures,
 counts; no text) to `decide`, reads each batch again and calls `attach`. Decisions are those of the recipe's steps: the
 same functions of filters.text, over rows in the same order.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,18 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filters.text.classify import DomainModel
 from filters.text.dedup.bands import choose_bands
 from filters.text.dedup.decide import DUPLICATE_EXACT, DUPLICATE_NEAR, Decision, Members, decide
 from filters.text.dedup.sketch import Sketches, normalise, shingle_sets, sketch
 from filters.text.dedup.tables import profile_of_domain
 from filters.text.dedup.verify import ShingleSets, jaccard_pairs
 from filters.text.mixing import MixtureWish, mix
-from filters.text.quality import judge
-from pipelines.corpus.batches import alive, column_or_null, part_of, scattered, text_of, with_columns
+from pipelines.corpus.batches import alive, attached, column_or_null, part_of, text_of
 from schemas.document import KEEP
 
-__all__ = ["DedupWhole", "DomainPredictor", "MixtureWhole", "Place", "Whole", "judge_batch"]
+__all__ = ["DedupWhole", "MixtureWhole", "Place", "Whole"]
 
 Place = str
 """Where an engine keeps a batch until it is read again."""
@@ -49,40 +45,6 @@ class Whole(Protocol):
 
     def attach(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` with the decided columns set in its rows that are still there."""
-
-
-def judge_batch(batch: pa.RecordBatch, rules: Sequence[str], text: str = "text") -> pa.RecordBatch:
-    """`batch` with `verdict` and `quality` set by the rule sets, for its rows that are still there."""
-    here = alive(batch)
-    found = judge(text_of(batch, text).filter(pa.array(here)), rules)
-    return _attached(batch, {"verdict": found.verdict, "quality": found.quality}, here)
-
-
-class DomainPredictor:
-    """A loaded model over batches: `domain` and `domain_score` for the rows that are still there."""
-
-    def __init__(self, model: str | Path, text: str = "text") -> None:
-        self._model = DomainModel.load(model)
-        self._text = text
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch` with both columns set."""
-        here = alive(batch)
-        found = self._model.predict(text_of(batch, self._text).filter(pa.array(here)))
-        columns = {
-            "domain": pa.array([domain for domain, _ in found], pa.string()),
-            "domain_score": pa.array([score for _, score in found], pa.float32()),
-        }
-        return _attached(batch, columns, here)
-
-
-def _attached(batch: pa.RecordBatch, columns: dict[str, pa.Array], here: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-    """Set columns in the rows `here`; other rows keep what they have."""
-    rows = np.flatnonzero(here)
-    return with_columns(
-        batch,
-        {name: scattered(column_or_null(batch, name, values.type), rows, values) for name, values in columns.items()},
-    )
 
 
 @dataclass(frozen=True)
@@ -189,7 +151,7 @@ class DedupWhole:
     def attach(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
         """The four columns."""
         named = dict(zip(columns.schema.names, columns.columns, strict=True))
-        return _attached(batch, named, alive(batch))
+        return attached(batch, named, alive(batch))
 
 
 def _dedup_columns(decision: Decision, ids: Sequence[str]) -> pa.RecordBatch:
@@ -289,4 +251,4 @@ class MixtureWhole:
     def attach(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
         """The three columns."""
         named: dict[str, Any] = dict(zip(columns.schema.names, columns.columns, strict=True))
-        return _attached(batch, named, alive(batch))
+        return attached(batch, named, alive(batch))

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.pipeline.base import PipelineStep
 
+from pipelines.corpus.batch_judges import ContaminationJudge, DomainPredictor, judge_batch
 from pipelines.corpus.batches import alive, only
-from pipelines.corpus.batchwise import DedupWhole, DomainPredictor, judge_batch
+from pipelines.corpus.batchwise import DedupWhole
 from pipelines.trove.batches import BatchStep, to_batches
 from schemas.errors import CheckError
 from schemas.files import atomic_path, read_json, write_json
 
-__all__ = ["Classify", "DedupDecide", "DedupResult", "DedupSketch", "FilterQuality", "ReadBatches"]
+__all__ = ["Classify", "Decontaminate", "DedupDecide", "DedupResult", "DedupSketch", "FilterQuality", "ReadBatches"]
 
 
 class ReadBatches(PipelineStep):  # type: ignore[misc]
@@ -83,6 +84,28 @@ class Classify(BatchStep):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_predictor": None}
+
+
+class Decontaminate(BatchStep):
+    """Drop texts that hold items of the benchmark files: `verdict`, `benchmark` and `matched`."""
+
+    name = "decontaminate"
+
+    def __init__(
+        self, benchmarks: Sequence[str], *, shingle_words: int = 13, rows: int = 1000, keep_dropped: bool = False
+    ) -> None:
+        super().__init__(rows, keep_dropped)
+        self.benchmarks, self.shingle_words = tuple(benchmarks), shingle_words
+        self._judge: ContaminationJudge | None = None  # made in the worker
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The three columns."""
+        if self._judge is None:
+            self._judge = ContaminationJudge([(path, path) for path in self.benchmarks], self.shingle_words)
+        return self._judge(batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_judge": None}
 
 
 class DedupSketch(PipelineStep):  # type: ignore[misc]

@@ -91,6 +91,8 @@ def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) 
     for number in range(2):
         lines = [json.dumps(row) for row in rows[number::2]]
         (data / f"{number}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    benchmark = tmp_path / "bench.jsonl"
+    benchmark.write_text(json.dumps({"question": prose(7)[:300]}) + "\n", encoding="utf-8")
     recipe = Recipe.model_validate(
         {
             "name": "r",
@@ -98,6 +100,7 @@ def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) 
             "engine": {"partitions": 3},
             "sources": [{"name": "mine", "kind": "jsonl", "path": str(data), "domain_field": "domain"}],
             "dedup": {"threshold": 0.7},
+            "decontaminate": {"benchmarks": [str(benchmark)]},
             "classify": {"model": str(model), "labels": ["math", "web"]},
             "mixture": {"method": "proportional", "budget_tokens": 1000},
             "tokenizer": {"train": {}},
@@ -116,6 +119,7 @@ def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) 
         [
             *(f"--input={data}", f"--output={tmp_path / 'out'}", "--source=mine", "--domain=domain"),
             *("--threshold=0.7", f"--model={model}", "--partitions=3", "--runner=FnApiRunner"),
+            f"--benchmark={benchmark}",
         ]
     )
     for kind in ("kept", "dropped"):
@@ -127,6 +131,7 @@ def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) 
             assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "run/corpus" / name).read_bytes(), name
     counters = {c.key.metric.name: c.committed for c in result.metrics().query()["counters"]}
     assert counters["read:empty_text"] == 1
+    assert counters["decontaminate:contaminated"] == 1
     assert counters["dedup:duplicate:exact"] > 3
     assert counters["dedup:duplicate:near"] > 3
 

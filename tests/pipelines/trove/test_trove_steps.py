@@ -16,7 +16,15 @@ from datatrove.executor.local import LocalPipelineExecutor
 
 from pipelines.corpus.standalone import Inputs, dedup_files, train_classifier
 from pipelines.engine import InProcess
-from pipelines.trove.steps import Classify, DedupDecide, DedupResult, DedupSketch, FilterQuality, ReadBatches
+from pipelines.trove.steps import (
+    Classify,
+    Decontaminate,
+    DedupDecide,
+    DedupResult,
+    DedupSketch,
+    FilterQuality,
+    ReadBatches,
+)
 from schemas.errors import CheckError
 from schemas.progress import Quiet
 
@@ -117,6 +125,16 @@ def test_quality_and_classify_set_metadata_and_leave_dropped_documents_out(tmp_p
     counted = {name: stat.total for name, stat in steps[1].stats.stats.items() if name.startswith(("keep", "gopher"))}
     assert counted.pop("keep") == 1
     assert list(counted.values()) == [1]
+
+
+def test_documents_that_hold_a_benchmark_item_are_named_with_it(tmp_path: Path) -> None:
+    benchmark = tmp_path / "bench.jsonl"
+    benchmark.write_text(json.dumps({"question": prose(7, 40)}) + "\n", encoding="utf-8")
+    documents = [Document(text=prose(1) + " " + prose(7, 40), id="leak"), Document(text=prose(2), id="clean")]
+    found = {d.id: d for d in go([documents, Decontaminate([str(benchmark)], keep_dropped=True)], tmp_path / "log")}
+    assert found["leak"].metadata["benchmark"].startswith(f"{benchmark}#1")
+    assert found["leak"].metadata["matched"]
+    assert found["clean"].metadata == {"verdict": "keep"}
 
 
 def test_a_missing_or_foreign_stage_is_refused_by_name(tmp_path: Path) -> None:
