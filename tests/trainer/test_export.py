@@ -148,7 +148,8 @@ def test_gguf_holds_the_keys_that_llama_cpp_needs(tmp_path: Path, checkpoint: An
 
 
 @pytest.mark.parametrize("loops", [1, 2, 3])
-@pytest.mark.parametrize(("skip", "tied"), [(False, True), (True, False)])
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
 def test_llama_cpp_gives_the_same_log_probabilities(
     tmp_path: Path, checkpoint: Any, loops: int, skip: bool, tied: bool
 ) -> None:
