@@ -87,7 +87,7 @@ def _show_trajectory(
         raise UsageError("--rule changes a policy: give --policy too, for example --policy nanbeige")
     shown = [read_trajectory(path, row)]
     if policy is not None:
-        decision = decide(shown[0], configured_policy(policy, parse_rule_options(rules), place="--rule")).decision
+        decision = decide(shown[0], configured_policy(policy, parse_rule_options(rules), place="--rule ")).decision
         shown = [*decision.trajectories, *(dropped for dropped, _ in decision.dropped)]
     if page is not None:
         click.echo(write_trajectory_html(shown[0], page, *shown[1:]))

@@ -70,7 +70,7 @@ def compare(
     Raises UsageError for an unknown policy or rule, InputError for what is no trajectory file. Memory: 64 trajectories
     and the differences.
     """
-    policies = (configured_policy(first, rules or {}, place="--rule"), configured_policy(second, {}))
+    policies = (configured_policy(first, rules or {}, place="--rule "), configured_policy(second, {}))
     result = Comparison(first + (" changed" if rules else ""), second, with_tokens=tokenizer is not None)
     counter = _TokenCounter(tokenizer) if tokenizer is not None else None
     for row, trajectory in enumerate(read_trajectories(path)):

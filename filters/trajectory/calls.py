@@ -147,9 +147,15 @@ def call_key(call: ToolCall) -> str:
 
 def command_text(call: ToolCall) -> str:
     """The shell, SQL or Python text that the call runs, or ""."""
-    decoded = decode_arguments(call.arguments)
+    return _command(call.arguments)
+
+
+# Several detectors ask the same of one call: answers are kept for as many calls as a long run has.
+@lru_cache(maxsize=512)
+def _command(arguments: str) -> str:
+    decoded = decode_arguments(arguments)
     if decoded.problem == "not_json":
-        return call.arguments
+        return arguments
     for key in _COMMAND_KEYS:
         value = decoded.value.get(key)
         if isinstance(value, str):
@@ -223,9 +229,14 @@ def is_terminal(call: ToolCall) -> bool:
 
 def is_test_run(call: ToolCall) -> bool:
     """Whether the call runs tests: by the tool's name or by the command (pytest, npm test, go test, …)."""
-    if _TEST_TOOL.search(call.name):
+    return _runs_tests(call.name, command_text(call))
+
+
+@lru_cache(maxsize=512)
+def _runs_tests(name: str, command: str) -> bool:
+    if _TEST_TOOL.search(name):
         return True
-    return any(_TEST_COMMAND.match(" ".join(words)) for words in simple_commands(command_text(call)))
+    return any(_TEST_COMMAND.match(" ".join(words)) for words in simple_commands(command))
 
 
 def is_check(call: ToolCall) -> bool:

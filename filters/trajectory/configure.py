@@ -71,10 +71,10 @@ _WHOLE = frozenset(
 )  # fmt: skip
 
 
-def configured_policy(name: str, settings: Settings, *, place: str = "trajectories.rules") -> Policy:
+def configured_policy(name: str, settings: Settings, *, place: str = "trajectories.rules.") -> Policy:
     """The policy of that name with single rules changed; the policy itself without settings.
 
-    `place` is how errors call the settings. Raises RecipeError that lists every wrong rule, threshold, action and
+    `place` stands before a rule's name in errors. Raises RecipeError that lists every wrong rule, threshold, action and
     value, with the nearest known name and what is allowed.
     """
     policy = find_policy(name)
@@ -84,12 +84,12 @@ def configured_policy(name: str, settings: Settings, *, place: str = "trajectori
     for rule_name, changes in settings.items():
         rule = rules.get(rule_name)
         if rule is None:
-            problems.append(f"{place}.{rule_name}: unknown rule; {_nearest(rule_name, list(RULES))}")
+            problems.append(f"{place}{rule_name}: unknown rule; {_nearest(rule_name, list(RULES))}")
             continue
         for key, value in changes.items():
             changed = _changed(rule, key, value)
             if isinstance(changed, str):
-                problems.append(f"{place}.{rule_name}.{key}: {changed}")
+                problems.append(f"{place}{rule_name}.{key}: {changed}")
             else:
                 rule = changed
         rules[rule_name] = rule

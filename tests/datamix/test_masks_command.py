@@ -87,7 +87,7 @@ def test_nothing_to_compare_and_unknown_rules_are_wrong_usage(file):
     assert isinstance(alone.exception, UsageError)
     wrong = CliRunner().invoke(command, [str(file), "--policy", "nanbeige", "--rule", "R14.tokens=3"])
     assert isinstance(wrong.exception, RecipeError)
-    assert "--rule.R14.tokens: unknown threshold" in str(wrong.exception)
+    assert "--rule R14.tokens: unknown threshold" in str(wrong.exception)
 
 
 def test_secrets_do_not_keep_turns_from_being_compared(tmp_path):

@@ -79,7 +79,7 @@ def convert_file(
     writer = open_writer(target, tokenizer, history)
     if rules and policy is None:
         raise UsageError("--rule changes a policy: give --policy too, for example --policy nanbeige")
-    chosen = None if policy is None else configured_policy(policy, rules or {}, place="--rule")
+    chosen = None if policy is None else configured_policy(policy, rules or {}, place="--rule ")
     suffix = Path(out).suffix
     if suffix in (".jsonl", ".parquet") and suffix != f".{writer.kind}":
         raise UsageError(f"target {target!r} is a {writer.kind} file: name OUT *.{writer.kind} (received {out})")
