@@ -69,13 +69,12 @@ def open_engine(name: str, workers: int, options: Sequence[str] = ()) -> Engine:
     executor. Heavy libraries are imported here, not at module load. Raises UsageError for an unknown name or flag.
     """
     if name == "datatrove":
+        if options:
+            from pipelines.trove.ray import RayEngine
+
+            return RayEngine(workers=workers, options=options)
         from pipelines.trove.executor import TroveEngine
 
-        if options:
-            raise UsageError(
-                f"engine datatrove: takes no options, received {' '.join(options)}. Options after '--' are for "
-                "--engine beam"
-            )
         return TroveEngine(workers=workers)
     if name == "beam":
         from pipelines.beam.engine import BeamEngine

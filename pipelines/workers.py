@@ -1,15 +1,19 @@
-"""What every engine's local worker processes have in common."""
+"""What the engines have in common: the workers' environment, and failures that travel as JSON."""
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import os
 import signal
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from schemas.errors import DatamixError
 
-__all__ = ["THREAD_LIMITS", "environment", "shown_task", "worker_death"]
+__all__ = ["THREAD_LIMITS", "describe_failure", "environment", "failure_of", "shown_task", "worker_death"]
 
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA", "RAYON")
 THREAD_LIMITS = dict.fromkeys([*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "POLARS_MAX_THREADS"], "1")
@@ -51,3 +55,34 @@ def shown_task(task: object) -> str:
     """A task as one line of at most 300 characters, for messages."""
     shown = repr(task)
     return shown if len(shown) <= 300 else shown[:297] + "..."
+
+
+def describe_failure(error: BaseException) -> dict[str, Any]:
+    """An exception as JSON: its class by name, its message, its plain attributes, its traceback."""
+    state = {k: v for k, v in vars(error).items() if v is None or isinstance(v, str | int | float | bool)}
+    return {
+        "module": type(error).__module__,
+        "name": type(error).__qualname__,
+        "message": str(error),
+        "state": state,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def failure_of(described: dict[str, Any]) -> BaseException:
+    """The exception of `describe_failure`: a DatamixError as it was, a built-in one with its traceback as a note."""
+    message = described["message"]
+    if described["module"] == "builtins":
+        known = getattr(builtins, described["name"], None)
+        plain = isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, UnicodeError)
+        error: BaseException = known(message) if plain and known is not None else RuntimeError(message)
+    else:
+        found = getattr(importlib.import_module(described["module"]), described["name"], None)
+        if isinstance(found, type) and issubclass(found, DatamixError):
+            deliberate = found.__new__(found, message)
+            Exception.__init__(deliberate, message)
+            vars(deliberate).update(described["state"])
+            return deliberate
+        error = RuntimeError(f"{described['name']}: {message}")
+    error.add_note("in a task:\n" + described["traceback"])
+    return error

@@ -33,8 +33,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipelines.beam.harness import HarnessDied, HarnessPool
 from pipelines.beam.shipping import ship_package
-from pipelines.beam.tasks import RunTasks, failure_of, read_result, started
-from pipelines.workers import THREAD_LIMITS, environment, shown_task, worker_death
+from pipelines.beam.tasks import RunTasks, read_result, started
+from pipelines.workers import THREAD_LIMITS, environment, failure_of, shown_task, worker_death
 from schemas.errors import DatamixError, UsageError
 from schemas.progress import Progress, Quiet
 

@@ -6,11 +6,8 @@ what it returns, or how it failed, is written to the work folder, which the call
 
 from __future__ import annotations
 
-import builtins
-import importlib
 import json
 import pickle
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
+from pipelines.workers import describe_failure
 from schemas.errors import DatamixError
 
-__all__ = ["RunTasks", "describe_failure", "failure_of", "read_result", "started"]
+__all__ = ["RunTasks", "read_result", "started"]
 
 
 class RunTasks(beam.PTransform[Any, Any]):
@@ -98,34 +96,3 @@ def read_result(folder: str, index: int) -> dict[str, Any] | None:
     with FileSystems.open(path, "application/octet-stream") as source:
         found = json.loads(source.read())
     return found if isinstance(found, dict) else None
-
-
-def describe_failure(error: BaseException) -> dict[str, Any]:
-    """An exception as JSON: its class by name, its message, its plain attributes, its traceback."""
-    state = {k: v for k, v in vars(error).items() if v is None or isinstance(v, str | int | float | bool)}
-    return {
-        "module": type(error).__module__,
-        "name": type(error).__qualname__,
-        "message": str(error),
-        "state": state,
-        "traceback": "".join(traceback.format_exception(error)),
-    }
-
-
-def failure_of(described: dict[str, Any]) -> BaseException:
-    """The exception of `describe_failure`: a DatamixError as it was, a built-in one with its traceback as a note."""
-    message = described["message"]
-    if described["module"] == "builtins":
-        known = getattr(builtins, described["name"], None)
-        plain = isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, UnicodeError)
-        error: BaseException = known(message) if plain and known is not None else RuntimeError(message)
-    else:
-        found = getattr(importlib.import_module(described["module"]), described["name"], None)
-        if isinstance(found, type) and issubclass(found, DatamixError):
-            deliberate = found.__new__(found, message)
-            Exception.__init__(deliberate, message)
-            vars(deliberate).update(described["state"])
-            return deliberate
-        error = RuntimeError(f"{described['name']}: {message}")
-    error.add_note("in a task:\n" + described["traceback"])
-    return error

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pipelines.beam.engine import BeamEngine, pipeline_options
-from pipelines.beam.tasks import describe_failure, failure_of
 from pipelines.engine import open_engine
+from pipelines.workers import describe_failure, failure_of
 from schemas.errors import DatamixError, InputError, UsageError
 from schemas.progress import Quiet
 
@@ -168,7 +168,7 @@ def test_wrong_flags_are_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:
         open_engine("beam", 1, ("--direct_num_workers=many",))
     with pytest.raises(UsageError, match="needs --temp_location"):
         open_engine("beam", 1, ("--runner=PortableRunner",)).map(len, [[1]], label="x")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="engine datatrove: takes no options"):
+    with pytest.raises(UsageError, match=r"options --runner=FnApiRunner are not understood. Use --executor ray"):
         open_engine("datatrove", 1, ("--runner=FnApiRunner",))
     with pytest.raises(UsageError, match="engine 'spark' is unknown"):
         open_engine("spark", 1)
