@@ -16,10 +16,12 @@ import pyarrow.parquet as pq
 from datamix.folder import RUN_NAME, run_recipe
 from pipelines.corpus.tables import VERDICT_SCHEMAS, corpus_part, documents_part, part_name, read_verdicts
 from pipelines.curriculum import inspect
-from pipelines.synthesis.chat import render_messages
+from pipelines.curriculum.renderers import open_renderer
+from pipelines.curriculum.thinking import prepare_thinking
 from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.document import partition_of
 from schemas.errors import CheckError, InputError, UsageError
+from schemas.recipe import CurriculumConfig
 from schemas.trajectory import Trajectory
 
 __all__ = ["explain_token", "find_run", "parse_place"]
@@ -83,7 +85,7 @@ def explain_token(place: str) -> dict[str, Any]:
     if found.document is not None:
         explained["document"] = {**_document(run, found.document), "epoch": found.epoch, "piece": found.piece}
     else:
-        explained["trajectory"] = _trajectory(run, found.segment_id, found.position, tokenizer)
+        explained["trajectory"] = _trajectory(run, found, tokenizer)
     return explained
 
 
@@ -110,11 +112,12 @@ def _verdicts(run: Path, part: int, document_id: str) -> dict[str, Any]:
     return verdicts
 
 
-def _trajectory(run: Path, trajectory_id: str, offset: int, tokenizer: TextTokenizer) -> dict[str, Any]:
-    part = partition_of(trajectory_id, run_recipe(run).engine.partitions)
-    path = run / "trajectories" / "kept" / part_name(part)
+def _trajectory(run: Path, place: inspect.Provenance, tokenizer: TextTokenizer) -> dict[str, Any]:
+    recipe = run_recipe(run)
+    trajectory_id = place.trajectory or place.segment_id
+    path = run / "trajectories" / "kept" / part_name(partition_of(trajectory_id, recipe.engine.partitions))
     trajectory = Trajectory.from_row(_find(path, None, trajectory_id))
-    number, part_of_turn = _message_at(trajectory, offset, tokenizer)
+    number = _message_at(trajectory, place.part or 0, place.position, tokenizer, recipe.curriculum)
     found: dict[str, Any] = {
         "id": trajectory.id,
         "source": trajectory.source,
@@ -129,10 +132,11 @@ def _trajectory(run: Path, trajectory_id: str, offset: int, tokenizer: TextToken
         "outcome": {"success": trajectory.outcome.success, "verified_by": trajectory.outcome.verified_by},
         "messages": len(trajectory.messages),
         "message": number,
-        "part": part_of_turn,
+        "part": place.part,
+        "replayed_in": place.replayed_in,
         "file": path.relative_to(run).as_posix(),
     }
-    if number is not None and number >= 0:
+    if number is not None:
         message = trajectory.messages[number]
         found |= {
             "role": message.role,
@@ -145,17 +149,22 @@ def _trajectory(run: Path, trajectory_id: str, offset: int, tokenizer: TextToken
     return found
 
 
-def _message_at(trajectory: Trajectory, offset: int, tokenizer: TextTokenizer) -> tuple[int | None, str | None]:
-    """Which message, and which part of its rendering, holds the token at `offset` of the segment.
+def _message_at(
+    trajectory: Trajectory, part: int, offset: int, tokenizer: TextTokenizer, curriculum: CurriculumConfig
+) -> int | None:
+    """Which message holds the token at `offset` of the segment that is rendering `part` of a trajectory.
 
-    The pieces are encoded again one by one, as they were when the shard was written.
+    It is rendered again as it was when the shard was written; None for what belongs to no message.
     """
-    end = 0
-    for piece in render_messages(trajectory.messages, trajectory.tools):
-        end += 1 if piece.control else len(tokenizer.encode(piece.text))
-        if offset < end:
-            return piece.message, piece.part
-    return None, None
+    renderer = open_renderer(tokenizer, history=curriculum.history)
+    for prepared in prepare_thinking(trajectory, curriculum.thinking)[0]:
+        rendered = renderer([prepared])[0]
+        if isinstance(rendered, InputError):
+            raise rendered
+        if part < len(rendered):
+            return renderer.message_at(prepared, part, offset)
+        part -= len(rendered)
+    return None
 
 
 def _find(path: Path, columns: list[str] | None, record_id: str) -> dict[str, Any]:

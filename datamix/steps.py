@@ -108,7 +108,7 @@ STEPS: tuple[Step, ...] = (
         name="tokenizer",
         function="pipelines.curriculum.tokenizer:tokenizer",
         upstream=("corpus", "masks"),
-        fields=("tokenizer", "mixture", "seed"),
+        fields=("tokenizer", "mixture", "curriculum.tool_calls", "seed"),
         owns=("tokenizer",),
     ),
     Step(

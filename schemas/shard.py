@@ -6,7 +6,7 @@ segment). Shifting to targets happens in the model, as with Hugging Face `labels
 has nothing before it and is never a target, whatever its mask says: writers store false there.
 Rows are not padded: a row holds at most `context_tokens` tokens.
 
-`segment_ids`: pretraining "<document id>@<epoch>.<piece>" (both from 0); else the trajectory id, with "#<part>" where it
+`segment_ids`: pretraining "<document id>@<epoch>.<piece>" (from 0); else the trajectory id, with "#<part>" where it
 was split at user turns and "@<stage>" where that SFT stage (from 0) repeats it. `mask_reasons`: "trained"; "header",
 "system", "user", "tool", "segment_start" (pretraining); or the mask reasons of an assistant message, joined by commas.
 A file holds one or more record batches of about a million tokens; each segment's reasons are its own runs.
@@ -29,6 +29,7 @@ __all__ = [
     "ShardFile",
     "ShardIndex",
     "StageIndex",
+    "parse_segment_id",
     "read_index",
     "shard_schema",
     "token_type",
@@ -37,6 +38,15 @@ __all__ = [
 
 SHARD_VERSION = "1"
 INDEX_NAME = "index.json"
+
+
+def parse_segment_id(segment_id: str) -> tuple[str, int | None, int | None]:
+    """(trajectory id, part, replaying stage) of an SFT segment's id ID, ID#2, ID@1 or ID#2@1."""
+    rest, at, stage = segment_id.rpartition("@")
+    rest, stage = (rest, stage) if at and stage.isdecimal() else (segment_id, "")
+    name, hash_, part = rest.rpartition("#")
+    name, part = (name, part) if hash_ and part.isdecimal() else (rest, "")
+    return name, int(part) if part else None, int(stage) if stage else None
 
 
 def token_type(vocab_size: int) -> pa.DataType:

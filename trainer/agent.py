@@ -45,7 +45,7 @@ class ModelAgent:
     def act(self, messages: list[Message], tools: str) -> Message:
         """The next turn. `stop` is "stop" when the model ended it, "length" when it ran out of tokens or of room."""
         prompt: list[int] = []
-        for piece in render_messages(messages, tools, generation_prompt=True):
+        for piece in render_messages(messages, tools, generation_prompt=True, form=self._tokenizer.call_form):
             if piece.control:
                 prompt.append(self._tokenizer.control_id(piece.text))
             else:

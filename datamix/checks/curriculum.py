@@ -6,6 +6,7 @@ Memory: one small row a document and a trajectory, never tokens.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -17,6 +18,8 @@ from schemas.shard import StageIndex, read_index
 __all__ = ["check_curriculum"]
 
 _AUDIT = "shards/audit.parquet"
+# a trajectory id, its part where it was split, the stage that repeats it (schemas/shard.py)
+_SEGMENT_ID = r"^(?<record>.*?)(?:#(?<part>\d+))?(?:@(?<stage>\d+))?$"
 
 
 def check_curriculum(run: Path, result: CheckResult) -> None:
@@ -85,19 +88,52 @@ def _check_documents(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, res
 
 
 def _check_trajectories(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, result: CheckResult) -> None:
-    """Every kept trajectory is one segment of one stage, or one row of the audit."""
+    """Every kept trajectory, or every part of it, is one segment of one stage or one row of the audit.
+
+    Parts of a trajectory split at user turns are numbered from 0 without a gap; a segment that a stage repeats
+    (ID@STAGE) is in the shards once more without that, and as long.
+    """
     ids = [
         record
         for path in sorted((run / "trajectories" / "kept").glob("part-*.parquet"))
         for record in pq.read_table(path, columns=["id"], partitioning=None).column("id").to_pylist()
     ]
-    kept = pl.DataFrame({"id": ids}, schema={"id": pl.String}).group_by("id").len("kept")
-    out = pl.concat([segments.select("id"), audit.select("id")]).group_by("id").len("out")
-    wrong = kept.join(out, on="id", how="full", coalesce=True).fill_null(0).filter(pl.col("kept") != pl.col("out"))
+    named = segments.with_columns(pl.col("id").str.extract_groups(_SEGMENT_ID).alias("name")).unnest("name")
+    fresh = named.filter(pl.col("stage").is_null())
+    audited = audit.select("id", pl.col("id").str.extract_groups(_SEGMENT_ID).alias("name")).unnest("name")
+    parts = pl.concat([fresh.select("record", "part"), audited.select("record", "part")])
+    kept = pl.DataFrame({"record": ids}, schema={"record": pl.String}).group_by("record").len("kept")
+    out = parts.group_by("record", "part").len("out")
+    wrong = kept.join(out, on="record", how="full", coalesce=True).fill_null(0).filter(pl.col("kept") != pl.col("out"))
     if len(wrong):
-        first = wrong.sort("id").row(0, named=True)
+        first = wrong.sort("record", "part").row(0, named=True)
         result.fault(
             "shards",
-            f"{len(wrong)} trajectories are not in exactly one place; the first is {first['id']}: "
+            f"{len(wrong)} trajectories are not in exactly one place; the first is {_shown(first)}: "
             f"{first['kept']} times kept, {first['out']} times in shards or audit",
         )
+    numbers = out.group_by("record").agg(pl.len().alias("parts"), pl.col("part").cast(pl.Int64).max().alias("last"))
+    gaps = numbers.filter(pl.col("parts") != pl.col("last").fill_null(0) + 1).sort("record")
+    if len(gaps):
+        first = gaps.row(0, named=True)
+        result.fault(
+            "shards",
+            f"{len(gaps)} trajectories lack a part; the first is {first['record']}: {first['parts']} are there",
+        )
+    _check_replays(named, fresh, result)
+
+
+def _check_replays(named: pl.DataFrame, fresh: pl.DataFrame, result: CheckResult) -> None:
+    again = named.filter(pl.col("stage").is_not_null()).with_columns(pl.col("part").fill_null(""))
+    once = fresh.select("record", pl.col("part").fill_null(""), pl.col("tokens").alias("first_tokens"))
+    joined = again.join(once.unique(), on=["record", "part"], how="left")
+    wrong = joined.filter(pl.col("first_tokens").fill_null(-1) != pl.col("tokens")).sort("id")
+    if len(wrong):
+        result.fault(
+            "shards",
+            f"{len(wrong)} segments repeat none of an earlier stage; the first is {wrong.row(0, named=True)['id']}",
+        )
+
+
+def _shown(row: dict[str, Any]) -> str:
+    return str(row["record"]) if row["part"] in (None, "") else f"{row['record']}#{row['part']}"

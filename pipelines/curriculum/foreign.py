@@ -42,11 +42,12 @@ class HistoryError(InputError):
 
 @dataclass(slots=True)
 class _Part:
-    """Characters `start`…`end` of the whole text and why they are (not) trained."""
+    """Characters `start`…`end` of the whole text, why they are (not) trained, and their message (-1: of none)."""
 
     start: int
     end: int
     reason: str
+    message: int = -1
 
 
 class ForeignRenderer:
@@ -72,23 +73,40 @@ class ForeignRenderer:
                 results.append(error)
         return results
 
+    def message_at(self, trajectory: Trajectory, part: int, offset: int) -> int | None:
+        """Which message holds token `offset` of rendering `part` of a trajectory.
+
+        None for what the template adds, and outside the rendering. Where the ends of neighbouring messages cannot be
+        told apart, the last of them.
+        """
+        parts, text, private = self._cut_renderings(trajectory)[part]
+        end = 0
+        for one in parts:
+            end += len(self._encode([one], text, private).ids)
+            if offset < end:
+                return one.message if one.message >= 0 else None
+        return None
+
     def _render(self, trajectory: Trajectory) -> list[Rendered]:
         if not trajectory.messages:
             return [Rendered.empty()]
+        return [self._encode(*cut) for cut in self._cut_renderings(trajectory)]
+
+    def _cut_renderings(self, trajectory: Trajectory) -> list[tuple[list[_Part], str, str]]:
         try:
-            return [self._whole(trajectory)]
+            return [self._cut(trajectory)]
         except HistoryError:
             if not self._split:
                 raise
-        return [self._whole(part) for part in by_user_turn(trajectory)]
+        return [self._cut(part) for part in by_user_turn(trajectory)]
 
-    def _whole(self, trajectory: Trajectory) -> Rendered:
+    def _cut(self, trajectory: Trajectory) -> tuple[list[_Part], str, str]:
+        """(parts of the whole text, the text, the character that breaks spelled control tokens)."""
         private = _unused_character(trajectory)
         messages = self._messages(trajectory.messages, private)
         tools = self._protect(_tools(trajectory.tools), private)
         text, messages = self._try(messages, tools)
-        parts = self._parts(trajectory.messages, messages, tools, text)
-        return self._encode(parts, text, private)
+        return self._parts(trajectory.messages, messages, tools, text), text, private
 
     def _try(self, messages: list[dict[str, Any]], tools: Any) -> tuple[str, list[dict[str, Any]]]:
         """The whole text; templates that take arguments as JSON text get them so."""
@@ -124,9 +142,9 @@ class ForeignRenderer:
                 continue
             lead = "+".join(dict.fromkeys(unplaced)) or "header"
             if message.role == "assistant":
-                parts += [_Part(at, start, lead), _Part(start, end, reason)]
+                parts += [_Part(at, start, lead), _Part(start, end, reason, index)]
             else:
-                parts.append(_Part(at, end, "+".join(dict.fromkeys([*unplaced, reason]))))
+                parts.append(_Part(at, end, "+".join(dict.fromkeys([*unplaced, reason])), index))
             at, unplaced = end, []
         parts.append(_Part(at, len(text), "+".join(dict.fromkeys(unplaced)) or "header"))
         return parts

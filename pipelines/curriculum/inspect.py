@@ -19,7 +19,7 @@ from pipelines.synthesis.chat import TURN_START
 from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.errors import CheckError, DatamixError, InputError, UsageError
 from schemas.files import sha256_file
-from schemas.shard import INDEX_NAME, SHARD_VERSION, ShardIndex, StageIndex, read_index
+from schemas.shard import INDEX_NAME, SHARD_VERSION, ShardIndex, StageIndex, parse_segment_id, read_index
 
 __all__ = [
     "Provenance",
@@ -71,7 +71,7 @@ class Provenance:
     """Where a token comes from.
 
     `document`, `epoch` and `piece` are set for pretraining; `trajectory` and `turn` (which ChatML turn of the segment,
-    from 0) for the others. A segment ID#2 is part 2 of a trajectory split at user turns, ID@1 its replay in stage 1.
+    from 0) for the others, with `part` where it was split at user turns and `replayed_in` where a stage repeats it.
     """
 
     shard: str
@@ -87,6 +87,8 @@ class Provenance:
     trained: bool
     reason: str
     trajectory: str | None = None
+    part: int | None = None
+    replayed_in: int | None = None
     turn: int | None = None
     document: str | None = None
     epoch: int | None = None
@@ -211,7 +213,7 @@ def explain_token(folder: str | Path, shard: str | Path, row: int, token: int, t
         epoch, _, piece = rest.partition(".")
         made.document, made.epoch, made.piece = document, int(epoch), int(piece)
     else:
-        made.trajectory = segment.segment_id.partition("@")[0].partition("#")[0]
+        made.trajectory, made.part, made.replayed_in = parse_segment_id(segment.segment_id)
         start = tokenizer.controls.get(TURN_START)
         turns = int((found.ids[segment.start : token + 1] == start).sum()) if start is not None else 0
         made.turn = turns - 1 if turns else None

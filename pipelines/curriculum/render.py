@@ -60,15 +60,18 @@ def turn_reason(message: Message) -> str:
     return TRAINED if message.train else mask_reason(message)
 
 
-def render_batch(tokenizer: TextTokenizer, trajectories: Sequence[Trajectory]) -> list[Rendered | InputError]:
+def render_batch(
+    tokenizer: TextTokenizer, trajectories: Sequence[Trajectory], *, form: str = "xml"
+) -> list[Rendered | InputError]:
     """Render trajectories in our chat format; one that cannot be rendered gives its error in its place.
 
+    `form` is how calls are written (CALL_FORMS).
     Equal pieces (headers, tool lists) are encoded once in a batch. Memory: the batch's text and tokens.
     """
     rendered: list[list[Piece] | InputError] = []
     for trajectory in trajectories:
         try:
-            rendered.append(render_messages(trajectory.messages, trajectory.tools))
+            rendered.append(render_messages(trajectory.messages, trajectory.tools, form=form))
         except InputError as error:
             rendered.append(error)
     results: list[Rendered | InputError] = []

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from pipelines.curriculum.render import Rendered, render_batch
-from pipelines.curriculum.template import CHAT_TEMPLATE
-from pipelines.synthesis.chat import CONTROL_TOKENS
+from pipelines.curriculum.template import chat_template, form_of
+from pipelines.synthesis.chat import CONTROL_TOKENS, render_messages
 from pipelines.synthesis.tokens import TextTokenizer
 from schemas.errors import InputError
 from schemas.trajectory import Trajectory
 
 __all__ = ["Renderer", "chat_template_of", "open_renderer"]
 
-# Each trajectory as one rendering, or several when it is split at user turns, or the error that it gave.
-Renderer = Callable[[Sequence[Trajectory]], "list[list[Rendered] | InputError]"]
+
+class Renderer(Protocol):
+    """Trajectories to tokens, and tokens back to messages."""
+
+    def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[Rendered] | InputError]:
+        """Each trajectory as one rendering, or several when it is split at user turns, or the error that it gave."""
+        ...
+
+    def message_at(self, trajectory: Trajectory, part: int, offset: int) -> int | None:
+        """Which message holds token `offset` of rendering `part`; None when it belongs to none (template, header)."""
+        ...
+
+
+class _OwnRenderer:
+    """Our chat format, calls in one of its two forms."""
+
+    def __init__(self, tokenizer: TextTokenizer, form: str) -> None:
+        self._tokenizer = tokenizer
+        self._form = form
+
+    def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[Rendered] | InputError]:
+        found = render_batch(self._tokenizer, trajectories, form=self._form)
+        return [one if isinstance(one, InputError) else [one] for one in found]
+
+    def message_at(self, trajectory: Trajectory, part: int, offset: int) -> int | None:
+        """The pieces are encoded again one by one, as they were when they were rendered."""
+        end = 0
+        for piece in render_messages(trajectory.messages, trajectory.tools, form=self._form):
+            end += 1 if piece.control else len(self._tokenizer.encode(piece.text))
+            if offset < end:
+                return piece.message if piece.message >= 0 else None
+        return None
 
 
 def open_renderer(tokenizer: TextTokenizer, *, history: str = "refuse") -> Renderer:
@@ -26,23 +57,19 @@ def open_renderer(tokenizer: TextTokenizer, *, history: str = "refuse") -> Rende
     """
     source = chat_template_of(tokenizer.folder, tokenizer.config.get("chat_template"))
     if source is None and set(CONTROL_TOKENS[1:]) <= set(tokenizer.controls):
-        source = CHAT_TEMPLATE
+        source = chat_template(tokenizer.call_form)
     if source is None:
         raise InputError(
             "the tokenizer has no chat template, and lacks the tokens of ours",
             path=str(tokenizer.folder / "chat_template.jinja"),
             todo="Put a chat_template.jinja in the folder, or train a tokenizer with the run",
         )
-    if source.strip() != CHAT_TEMPLATE:
+    form = form_of(source)
+    if form is None:
         from pipelines.curriculum.foreign import ForeignRenderer
 
         return ForeignRenderer(tokenizer, source, history=history)
-
-    def native(trajectories: Sequence[Trajectory]) -> list[list[Rendered] | InputError]:
-        found = render_batch(tokenizer, trajectories)
-        return [one if isinstance(one, InputError) else [one] for one in found]
-
-    return native
+    return _OwnRenderer(tokenizer, form)
 
 
 def chat_template_of(folder: Path, configured: object) -> str | None:

@@ -13,7 +13,8 @@ Rules, in the order in which they win:
 4. Where a kind is scarce, the stages that want it get the same part of what they want. A kind of which a stage could
    hold no record at all is left out of its shares, and the others are scaled up.
 5. Short before long: records are taken by difficulty, then length; in the last stage, and for the first row of every
-   later stage, the other way round. Records that earlier stages cannot hold come first in theirs.
+   later stage, the other way round. A stage's `order` may say otherwise for all but that
+   first row. Records that earlier stages cannot hold come first in theirs.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def plan_stages(records: Records, stages: Sequence[SftStage], seed: int, *, cost
     ]
     metered = [bool(stage.shares) for stage in stages]
     builder = RowBuilder(records, np.flatnonzero(~too_long & ~useless).tolist(), KINDS)
-    _choose_rows(builder, states, metered)
+    _choose_rows(builder, states, metered, [stage.order for stage in stages])
     planned = []
     for state, stage in zip(states, stages, strict=True):
         again = _replay(records, states, stage, state.number, metered)
@@ -103,9 +104,13 @@ def _present_shares(records: Records, stage: SftStage) -> dict[str, float]:
     return {kind: share / total for kind, share in shares.items() if kind in present and share > 0}
 
 
-def _choose_rows(builder: RowBuilder, states: list[StageState], metered: list[bool]) -> None:
+def _choose_rows(
+    builder: RowBuilder, states: list[StageState], metered: list[bool], wanted: Sequence[str | None]
+) -> None:
+    """Fill the stages' rows; `wanted` is the order that the recipe asks of each (None: rule 5)."""
     last = len(states) - 1
-    orders = [_preferences(builder.records, states, n, hardest=0 < n == last) for n in range(len(states))]
+    hardest_first = [order == "hard_first" if order else 0 < n == last for n, order in enumerate(wanted)]
+    orders = [_preferences(builder.records, states, n, hardest=hard) for n, hard in enumerate(hardest_first)]
     passed = [0, *(state.capacity for state in states[:-1])]
     for state in states:
         _reserve_anchor(builder, state, orders[state.number], passed[state.number])

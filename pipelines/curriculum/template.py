@@ -1,7 +1,9 @@
 """The chat format as a Jinja template, for everybody who does not use our renderer.
 
-`CHAT_TEMPLATE` gives the same characters as `pipelines.synthesis.chat.render_messages`, for the dicts that
-`template_messages` makes (the form of Hugging Face `apply_chat_template`). It is written into every tokenizer folder.
+`chat_template(form)` writes calls as XML or JSON unless `apply_chat_template(tool_call_format=…)` says otherwise;
+`CHAT_TEMPLATE` is the one with XML. It gives the same characters as `pipelines.synthesis.chat.render_messages`, for
+the dicts that `template_messages` makes (the form of Hugging Face `apply_chat_template`). It is written into every
+tokenizer folder.
 """
 
 from __future__ import annotations
@@ -9,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.synthesis.chat import TOOLS_EXAMPLE, TOOLS_INTRO, TOOLS_OUTRO, call_arguments
+from pipelines.synthesis.chat import CALL_FORMS, TOOLS_EXAMPLES, TOOLS_INTRO, TOOLS_OUTRO, call_arguments
 from schemas.trajectory import Message
 
-__all__ = ["CHAT_TEMPLATE", "template_messages"]
+__all__ = ["CHAT_TEMPLATE", "chat_template", "form_of", "template_messages"]
 
 
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
 
 
-CHAT_TEMPLATE = (
+_TEMPLATE = (
     r"""
+{%- set form = tool_call_format | default('@FORM@') -%}
 {%- macro tool_list(content) -%}
     {{- content + ('\n\n' if content else '') + '@INTRO@<tools>' -}}
     {%- if tools is string -%}
@@ -28,7 +31,7 @@ CHAT_TEMPLATE = (
     {%- else -%}
         {%- for tool in tools -%}{{- '\n' + (tool | tojson) -}}{%- endfor -%}
     {%- endif -%}
-    {{- '\n</tools>@OUTRO@<tool_call>@EXAMPLE@</tool_call>' -}}
+    {{- '\n</tools>@OUTRO@<tool_call>' + ('@JSON@' if form == 'json' else '@XML@') + '</tool_call>' -}}
 {%- endmacro -%}
 {%- if tools and (not messages or messages[0].role != 'system') -%}
     {{- '<|im_start|>system\n' + tool_list('') + '<|im_end|>\n' -}}
@@ -58,16 +61,22 @@ CHAT_TEMPLATE = (
         {{- '<|im_start|>assistant\n<think>\n' + reasoning + '\n</think>\n\n' + content -}}
         {%- for call in message.tool_calls or [] -%}
             {%- set function = call.function if call.function else call -%}
-            {{- ('\n' if content or not loop.first else '') + '<tool_call>\n<function=' + function.name + '>\n' -}}
-            {%- if function.arguments is mapping -%}
+            {{- ('\n' if content or not loop.first else '') + '<tool_call>\n' -}}
+            {%- if form == 'json' -%}
+                {{- '{"name": ' + (function.name | tojson) + ', "arguments": ' -}}
+                {{- ((function.arguments | tojson) if function.arguments is mapping else (function.arguments or '')) -}}
+                {{- '}\n' -}}
+            {%- elif function.arguments is mapping -%}
+                {{- '<function=' + function.name + '>\n' -}}
                 {%- for name, value in function.arguments.items() -%}
                     {{- '<parameter=' + name + '>\n' -}}
                     {{- (value if value is string else (value | tojson)) + '\n</parameter>\n' -}}
                 {%- endfor -%}
+                {{- '</function>\n' -}}
             {%- else -%}
-                {{- (function.arguments or '') + '\n' -}}
+                {{- '<function=' + function.name + '>\n' + (function.arguments or '') + '\n</function>\n' -}}
             {%- endif -%}
-            {{- '</function>\n</tool_call>' -}}
+            {{- '</tool_call>' -}}
         {%- endfor -%}
         {{- '<|im_end|>\n' -}}
     {%- else -%}
@@ -83,8 +92,22 @@ CHAT_TEMPLATE = (
 """.strip()
     .replace("@INTRO@", _quoted(TOOLS_INTRO))
     .replace("@OUTRO@", _quoted(TOOLS_OUTRO))
-    .replace("@EXAMPLE@", _quoted(TOOLS_EXAMPLE))
+    .replace("@XML@", _quoted(TOOLS_EXAMPLES["xml"]))
+    .replace("@JSON@", _quoted(TOOLS_EXAMPLES["json"]))
 )
+
+
+def chat_template(form: str) -> str:
+    """The template whose calls are written in `form`, one of CALL_FORMS."""
+    return _TEMPLATE.replace("@FORM@", form)
+
+
+def form_of(template: str) -> str | None:
+    """The form of calls of one of our own templates; None for anybody else's."""
+    return next((form for form in CALL_FORMS if chat_template(form) == template.strip()), None)
+
+
+CHAT_TEMPLATE = chat_template("xml")
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:

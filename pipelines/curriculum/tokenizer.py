@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from pipelines.context import RunContext, StepOutput
-from pipelines.curriculum.template import CHAT_TEMPLATE
+from pipelines.curriculum.renderers import chat_template_of
+from pipelines.curriculum.template import chat_template, form_of
 from pipelines.synthesis.chat import CONTROL_TOKENS, END_OF_TEXT, TURN_END, render_messages
 from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.errors import InputError
@@ -47,14 +48,14 @@ def tokenizer(context: RunContext) -> StepOutput:
     recipe = context.recipe
     counts: dict[str, Any] = {}
     if recipe.tokenizer.path is not None:
-        _copy_folder(Path(recipe.tokenizer.path), folder)
+        _copy_folder(Path(recipe.tokenizer.path), folder, recipe.curriculum.tool_calls)
     else:
         train = recipe.tokenizer.train
         if train is None:
             raise InputError("the recipe has neither tokenizer.train nor tokenizer.path", field="tokenizer")
         sample = _Sample(context.run, recipe, train.sample_bytes)
         text = train_bpe(sample.texts(), train.vocab_size)
-        write_tokenizer_folder(folder, text)
+        write_tokenizer_folder(folder, text, form=recipe.curriculum.tool_calls)
         counts = {"sampled_bytes": sample.bytes, "sampled_records": sample.records}
     loaded = load_tokenizer(folder)
     counts = {"vocab_size": loaded.vocab_size, "digest": loaded.digest, **counts}
@@ -104,9 +105,10 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> str:
     return text
 
 
-def write_tokenizer_folder(folder: Path, tokenizer_json: str) -> None:
+def write_tokenizer_folder(folder: Path, tokenizer_json: str, *, form: str = "xml") -> None:
     """Write a folder that `transformers.AutoTokenizer` and `load_tokenizer` read, with our chat template.
 
+    `form` is how the template and `datamix` write calls (xml or json); it stands in the config as `tool_call_format`.
     No `model_max_length`: how long a model reads is its own config's matter, and the stages differ.
     """
     ids = {token["content"]: token["id"] for token in json.loads(tokenizer_json)["added_tokens"]}
@@ -129,14 +131,15 @@ def write_tokenizer_folder(folder: Path, tokenizer_json: str) -> None:
             }
             for token in CONTROL_TOKENS
         },
-        "chat_template": CHAT_TEMPLATE,
+        "chat_template": chat_template(form),
+        "tool_call_format": form,
     }
     _write_text(folder / "tokenizer.json", tokenizer_json + "\n")
     write_json(folder / "tokenizer_config.json", config)
     others = list(CONTROL_TOKENS[1:])
     special = {"eos_token": TURN_END, "pad_token": END_OF_TEXT, "additional_special_tokens": others}
     write_json(folder / "special_tokens_map.json", special)
-    _write_text(folder / "chat_template.jinja", CHAT_TEMPLATE)
+    _write_text(folder / "chat_template.jinja", chat_template(form))
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -144,16 +147,22 @@ def _write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _copy_folder(source: Path, target: Path) -> None:
-    """Copy the files of a tokenizer folder; its template moves to chat_template.jinja when only the config has it."""
+def _copy_folder(source: Path, target: Path, form: str) -> None:
+    """Copy the files of a tokenizer folder; its template moves to chat_template.jinja when only the config has it.
+
+    A folder without a template or with ours gets ours with calls in `form`; anybody else's template stays as it is.
+    """
     load_tokenizer(source)
     for name in COPIED:
         if (source / name).is_file():
             with atomic_path(target / name) as temporary:
                 shutil.copyfile(source / name, temporary)
-    if not (target / "chat_template.jinja").exists():
-        template = load_tokenizer(target).config.get("chat_template")
-        _write_text(target / "chat_template.jinja", template if isinstance(template, str) else CHAT_TEMPLATE)
+    config = load_tokenizer(target).config
+    template = chat_template_of(target, config.get("chat_template"))
+    if template is None or form_of(template) is not None:
+        template = chat_template(form)
+        write_json(target / "tokenizer_config.json", {**config, "chat_template": template, "tool_call_format": form})
+    _write_text(target / "chat_template.jinja", template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +180,7 @@ class _Sample:
 
     def __init__(self, run: Path, recipe: Recipe, sample_bytes: int) -> None:
         self._seed = recipe.seed
+        self._form = recipe.curriculum.tool_calls
         self._documents = sorted((run / "corpus" / "kept").glob("part-*.parquet"))
         self._trajectories = sorted((run / "trajectories" / "kept").glob("part-*.parquet"))
         turns = self._list_trajectories()
@@ -197,7 +207,7 @@ class _Sample:
         for number, path in enumerate(self._trajectories):
             wanted = self._chosen_trajectories.get(number, {})
             for _, batch, at in _rows(path, None, wanted):
-                yield from _spoken(Trajectory.from_row(batch.slice(at, 1).to_pylist()[0]))
+                yield from _spoken(Trajectory.from_row(batch.slice(at, 1).to_pylist()[0]), self._form)
 
     def _order(self, record_id: str) -> int:
         return xxhash.xxh3_64_intdigest(f"tokenizer:{self._seed}:{record_id}".encode())
@@ -222,16 +232,16 @@ class _Sample:
             for batch in pq.ParquetFile(path).iter_batches(batch_size=16):
                 for raw in batch.to_pylist():
                     trajectory = Trajectory.from_row(raw)
-                    size = sum(len(text.encode("utf-8", "replace")) for text in _spoken(trajectory))
+                    size = sum(len(text.encode("utf-8", "replace")) for text in _spoken(trajectory, self._form))
                     found.append(_Record(self._order(trajectory.id), number, row, size))
                     row += 1
         return found
 
 
-def _spoken(trajectory: Trajectory) -> list[str]:
+def _spoken(trajectory: Trajectory, form: str) -> list[str]:
     """The plain pieces of a rendered trajectory, as they are encoded later, up to LONGEST_PART characters in all."""
     try:
-        pieces = render_messages(trajectory.messages, trajectory.tools)
+        pieces = render_messages(trajectory.messages, trajectory.tools, form=form)
     except InputError:
         return []
     kept, left = [], LONGEST_PART

@@ -1,7 +1,7 @@
 """The chat format: messages to pieces of text, and an assistant's reply back to a message.
 
-ChatML with a think block, XML tool calls and tool results inside a user turn, the shape that the public `nanbeige`
-checkpoints are served with:
+ChatML with a think block, tool calls as XML (or as JSON) and tool results inside a user turn, the shape that the
+public `nanbeige` checkpoints are served with:
 
     <|im_start|>system … <tools> one JSON schema a line </tools> … <|im_end|>
     <|im_start|>user … <|im_end|>
@@ -11,6 +11,9 @@ checkpoints are served with:
 Nothing here knows a tokenizer. A piece is either one control token or plain text; text of a message is always
 plain, so a spelled `<|im_end|>` inside a tool result stays text. `template.py` of the curriculum holds the Jinja
 template that gives the same characters; the two are tested against each other.
+
+A call is `<function=NAME>` with `<parameter=…>` blocks (form "xml", the default) or one JSON object with `name` and
+`arguments` (form "json"); `parse_reply` understands both.
 
 Every assistant turn opens with a think block; it is empty when the message has no reasoning. The format adds white
 space but never strips it from a message, so `parse_reply(render of m)` gives m back.
@@ -28,6 +31,7 @@ from schemas.errors import InputError
 from schemas.trajectory import Message, ToolCall
 
 __all__ = [
+    "CALL_FORMS",
     "CONTROL_TOKENS",
     "END_OF_TEXT",
     "TURN_END",
@@ -68,7 +72,11 @@ CONTROL_TOKENS = (
 
 TOOLS_INTRO = "# Tools\n\nYou have access to the following functions:\n\n"
 TOOLS_OUTRO = "\n\nTo call a function, reply in this form, one block for each call:\n\n"
-TOOLS_EXAMPLE = "\n<function=function_name>\n<parameter=parameter_name>\nvalue\n</parameter>\n</function>\n"
+CALL_FORMS = ("xml", "json")
+TOOLS_EXAMPLES = {
+    "xml": "\n<function=function_name>\n<parameter=parameter_name>\nvalue\n</parameter>\n</function>\n",
+    "json": '\n{"name": "function_name", "arguments": {"parameter_name": "value"}}\n',
+}
 
 
 class Piece(NamedTuple):
@@ -96,26 +104,32 @@ class ParsedReply:
 
 
 def render_messages(
-    messages: Sequence[Message], tools: str = "[]", *, generation_prompt: bool = False, thinking: bool = True
+    messages: Sequence[Message],
+    tools: str = "[]",
+    *,
+    generation_prompt: bool = False,
+    thinking: bool = True,
+    form: str = "xml",
 ) -> list[Piece]:
     """Pieces of a whole conversation, in order; joined they are the text of the Jinja template.
 
-    `tools` is a JSON string (a list of schemas). With `generation_prompt` the opening of an assistant turn follows;
-    `thinking` False then adds the empty think block. Raises InputError for a role that the format does not know.
+    `tools` is a JSON string (a list of schemas); `form` of the calls is one of CALL_FORMS. With `generation_prompt` the
+    opening of an assistant turn follows; `thinking` False then adds the empty think block. Raises InputError for a role
+    that the format does not know.
     """
     pieces: list[Piece] = []
     listed = tool_lines(tools)
     if listed and (not messages or messages[0].role != "system"):
-        pieces.extend(_system_turn("", listed, -1))
+        pieces.extend(_system_turn("", listed, -1, form))
     for index, message in enumerate(messages):
         if message.role == "assistant":
-            pieces.extend(_assistant_turn(message, index))
+            pieces.extend(_assistant_turn(message, index, form))
         elif message.role == "tool":
             first = index == 0 or messages[index - 1].role != "tool"
             last = index + 1 == len(messages) or messages[index + 1].role != "tool"
             pieces.extend(_tool_turn(message.content, index, first=first, last=last))
         elif message.role == "system":
-            pieces.extend(_system_turn(message.content, listed if index == 0 else [], index))
+            pieces.extend(_system_turn(message.content, listed if index == 0 else [], index, form))
         elif message.role == "user":
             pieces.extend(_turn("user", [Piece(f"user\n{message.content}", False, "user", index)], index))
         else:
@@ -150,7 +164,7 @@ def _turn(part: str, body: list[Piece], index: int) -> Iterator[Piece]:
     yield Piece("\n", False, "header", index)
 
 
-def _system_turn(content: str, listed: list[str], index: int) -> Iterator[Piece]:
+def _system_turn(content: str, listed: list[str], index: int, form: str) -> Iterator[Piece]:
     if not listed:
         return _turn("system", [Piece(f"system\n{content}", False, "system", index)], index)
     gap = "\n\n" if content else ""
@@ -161,7 +175,7 @@ def _system_turn(content: str, listed: list[str], index: int) -> Iterator[Piece]
         (END_TOOLS, True),
         (TOOLS_OUTRO, False),
         (CALL, True),
-        (TOOLS_EXAMPLE, False),
+        (TOOLS_EXAMPLES[form], False),
         (END_CALL, True),
     ]
     return _turn("system", [Piece(text, control, "system", index) for text, control in body], index)
@@ -180,7 +194,7 @@ def _tool_turn(content: str, index: int, *, first: bool, last: bool) -> Iterator
         yield Piece("\n", False, "header", index)
 
 
-def _assistant_turn(message: Message, index: int) -> Iterator[Piece]:
+def _assistant_turn(message: Message, index: int, form: str) -> Iterator[Piece]:
     reasoning, content = split_thinking(message.content, message.reasoning)
     yield Piece(TURN_START, True, "header", index)
     yield Piece("assistant\n", False, "header", index)
@@ -194,7 +208,7 @@ def _assistant_turn(message: Message, index: int) -> Iterator[Piece]:
         if text:
             yield Piece(text, False, "assistant", index)
         yield Piece(CALL, True, "assistant", index)
-        yield Piece(f"\n<function={call.name}>\n{_parameters(call.arguments)}</function>\n", False, "assistant", index)
+        yield Piece(_spelled_call(call, form), False, "assistant", index)
         yield Piece(END_CALL, True, "assistant", index)
         text = ""
     if text:
@@ -259,6 +273,15 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def _spelled_call(call: ToolCall, form: str) -> str:
+    """What stands between the tags of a call. Arguments that are no plain JSON object are written as they are."""
+    if form == "json":
+        parsed = call_arguments(call.arguments)
+        arguments = parsed if isinstance(parsed, str) else json.dumps(parsed, ensure_ascii=False)
+        return f'\n{{"name": {json.dumps(call.name, ensure_ascii=False)}, "arguments": {arguments}}}\n'
+    return f"\n<function={call.name}>\n{_parameters(call.arguments)}</function>\n"
+
+
 def _parameters(arguments: str) -> str:
     parsed = call_arguments(arguments)
     if isinstance(parsed, str):
@@ -273,6 +296,7 @@ def _parameters(arguments: str) -> str:
 # A parameter ends where the next one or the end of the function follows, so a value may itself hold `</parameter>`.
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n(.*?)\n</parameter>\n(?=<parameter=|\Z)", re.DOTALL)
 _FUNCTION = re.compile(r"\s*<function=([^>\n]*)>\n(.*)</function>\s*\Z", re.DOTALL)
+_JSON_CALL = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s?(.*)\}\s*\Z', re.DOTALL)
 
 
 def parse_reply(text: str, tools: str = "[]", *, first_call: int = 0) -> ParsedReply:
@@ -296,17 +320,39 @@ def parse_reply(text: str, tools: str = "[]", *, first_call: int = 0) -> ParsedR
     content = before.removesuffix("\n") if blocks else before
     for block in blocks:
         inner, closed, after = block.partition(END_CALL)
-        match = _FUNCTION.match(inner)
-        if not closed or match is None:
-            reply.problem = "a tool call has no end" if not closed else "a tool call holds no <function=…> block"
+        found = _parse_call(inner, types)
+        if not closed or found is None:
+            said = "a tool call holds neither a <function=…> block nor a JSON object with name and arguments"
+            reply.problem = said if closed else "a tool call has no end"
             content += CALL + block
             continue
-        name, body = match.groups()
-        arguments = _parse_parameters(body, types.get(name, {}))
+        name, arguments = found
         reply.tool_calls.append(ToolCall(f"call_{first_call + len(reply.tool_calls)}", name, arguments))
         content += after.strip("\n")
     reply.content = content
     return reply
+
+
+def _parse_call(inner: str, types: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
+    """(name, arguments) of what stands between the tags of a call, in either form; None when it is neither."""
+    match = _FUNCTION.match(inner)
+    if match is not None:
+        return match[1], _parse_parameters(match[2], types.get(match[1], {}))
+    try:
+        whole = json.loads(inner, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError):
+        whole = None
+    if isinstance(whole, dict) and isinstance(whole.get("name"), str):
+        arguments = whole.get("arguments")
+        if isinstance(arguments, dict) and _is_utf8(arguments):
+            return whole["name"], json.dumps(arguments, ensure_ascii=False)
+    match = _JSON_CALL.match(inner)  # arguments that are no plain object come back as they stand
+    if match is None:
+        return None
+    try:
+        return str(json.loads(match[1])), match[2]
+    except ValueError:
+        return None
 
 
 def _parse_parameters(body: str, types: dict[str, Any]) -> str:

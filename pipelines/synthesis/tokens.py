@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.synthesis.chat import END_OF_TEXT
+from pipelines.synthesis.chat import CALL_FORMS, END_OF_TEXT
 from schemas.errors import InputError
 from schemas.files import sha256_file
 
@@ -71,6 +71,12 @@ class TextTokenizer:
         path = self.folder / "tokenizer_config.json"
         loaded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return loaded if isinstance(loaded, dict) else {}
+
+    @property
+    def call_form(self) -> str:
+        """How calls are written in our chat format: `tool_call_format` of tokenizer_config.json, else xml."""
+        form = self.config.get("tool_call_format")
+        return form if form in CALL_FORMS else CALL_FORMS[0]
 
     @property
     def end_of_text_id(self) -> int:

@@ -56,7 +56,8 @@ class SftStage(Strict):
 
     `trained_tokens` is the budget after loss masking; `shares` are of trained tokens by kind of family. `replay` is the
     part of the budget that is taken once more from records of earlier stages, in whole rows of their own.
-    `rope_theta` changes the rotary base from this stage on (null leaves it).
+    `order` is by which records are taken first: easy and short ones, or hard and long ones; by default easy ones, and
+    hard ones in the last of several stages. `rope_theta` changes the rotary base from this stage on (null leaves it).
     """
 
     context_tokens: int = Field(ge=64, le=16_777_216)
@@ -64,6 +65,7 @@ class SftStage(Strict):
     shares: dict[Literal["reasoning", "general", "agentic"], Share] = {}
     rope_theta: float | None = Field(default=None, gt=0)
     replay: float = Field(default=0.0, ge=0, lt=1)
+    order: Literal["easy_first", "hard_first"] | None = None
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> SftStage:
@@ -79,7 +81,8 @@ class CurriculumConfig(Strict):
     `cost_window` > 1 puts rows of like cost (sum of squared segment lengths) side by side, so many at a time.
     `history` says what happens where the tokenizer's own chat template rewrites earlier turns: refuse that trajectory,
     or split it at its user turns. `thinking` is what becomes of the think blocks before the last user message: keep,
-    drop, or split (a rendering for each user message, earlier blocks empty, each answer trained once).
+    drop, or split (a rendering for each user message, earlier blocks empty, each answer trained once). `tool_calls` is
+    how our chat template writes calls; a tokenizer with another template has a form of its own.
     """
 
     pretrain: list[PretrainStage] = []
@@ -88,6 +91,7 @@ class CurriculumConfig(Strict):
     cost_window: int = Field(default=1, ge=1)
     history: Literal["refuse", "split"] = "refuse"
     thinking: Literal["keep", "drop", "split"] = "keep"
+    tool_calls: Literal["xml", "json"] = "xml"
 
     @model_validator(mode="after")
     def _contexts_rise(self) -> CurriculumConfig:

@@ -93,6 +93,18 @@ def test_short_and_easy_records_come_first() -> None:
     assert mean[0] < mean[1] < mean[2]
 
 
+def test_a_stage_may_take_the_hard_ones_first() -> None:
+    rows = [("reasoning", 1_000, 800, float(d)) for d in range(1, 11) for _ in range(100)]
+
+    def first_mean(order: str | None) -> float:
+        stage = {"context_tokens": 65_536, "trained_tokens": 150_000, "shares": PUBLISHED[0], "order": order}
+        plan = plan_stages(records(rows), [SftStage.model_validate(stage)], 1)
+        return float(np.mean([rows[i][3] for row in plan.stages[0].rows for i in row]))
+
+    assert first_mean(None) == first_mean("easy_first") < 2.5
+    assert first_mean("hard_first") > 8.5
+
+
 def test_scarcity_is_shared() -> None:
     rows = [("reasoning", 1_000, 800, 5.0)] * 300 + [("agentic", 6_000 + i, 900, 5.0) for i in range(900)]
     rows += [("general", 900, 600, 5.0)] * 400

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from pipelines.context import RunContext
-from pipelines.curriculum.template import CHAT_TEMPLATE
+from pipelines.curriculum.renderers import open_renderer
+from pipelines.curriculum.template import CHAT_TEMPLATE, chat_template
 from pipelines.curriculum.token_files import open_tokens, token_dtype
 from pipelines.curriculum.tokenizer import share_out, tokenizer, train_bpe
 from pipelines.synthesis.chat import CONTROL_TOKENS
@@ -23,6 +24,7 @@ from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.errors import InputError
 from schemas.recipe import parse_recipe
 from schemas.shard import token_type
+from schemas.trajectory import Message, ToolCall, Trajectory
 
 CORPUS = ["def f(x):\n    return x + 1\n", "The sum of 12 and 34 is 46.", "漢字 🙂 naïve", "a <|im_end|> b"] * 20
 
@@ -138,6 +140,26 @@ def test_the_step_takes_a_users_folder(make_run: Callable[..., RunContext], reci
     output = tokenizer(context)
     assert output.counts["vocab_size"] == 1_000
     assert (context.run / "tokenizer" / "chat_template.jinja").read_text() == "{{ messages }}"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_form_of_calls_is_in_the_template_and_the_config(
+    make_run: Callable[..., RunContext], recipe_text: str, bpe_folder: Path, own: bool
+) -> None:
+    text = recipe_text.replace("rows_per_file: 3", "rows_per_file: 3\n  tool_calls: json")
+    if not own:
+        text = text.replace("{train: {vocab_size: 400, sample_bytes: 40000}}", f"{{path: {bpe_folder}}}")
+    context = make_run(recipe=parse_recipe(text))
+    shutil.rmtree(context.run / "tokenizer")
+    tokenizer(context)
+    folder = context.run / "tokenizer"
+    assert (folder / "chat_template.jinja").read_text() == chat_template("json")
+    assert json.loads((folder / "tokenizer_config.json").read_text())["chat_template"] == chat_template("json")
+    assert load_tokenizer(folder).call_form == "json"
+    message = Message("assistant", "", "r", [ToolCall("c", "run", '{"a": 1}')], train=True)
+    rendered = open_renderer(load_tokenizer(folder))([Trajectory("0" * 32, "s", "f", [message])])[0]
+    assert isinstance(rendered, list)
+    assert '{"name": "run", "arguments": {"a": 1}}' in load_tokenizer(folder).decode(rendered[0].ids)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.curriculum.template import CHAT_TEMPLATE, template_messages
+from pipelines.curriculum.template import CHAT_TEMPLATE, chat_template, form_of, template_messages
 from pipelines.synthesis.chat import (
     CONTROL_TOKENS,
     TURN_END,
@@ -40,14 +40,12 @@ TOOLS = json.dumps(
 )
 
 
-def by_template(messages: list[Message], tools: str = "[]", **options: Any) -> str:
+def by_template(messages: list[Message], tools: str = "[]", source: str = CHAT_TEMPLATE, **options: Any) -> str:
     """The template as Hugging Face compiles it (ImmutableSandboxedEnvironment, trimmed blocks, plain tojson)."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     listed = json.loads(tools)
-    return environment.from_string(CHAT_TEMPLATE).render(
-        messages=template_messages(messages), tools=listed or None, **options
-    )
+    return environment.from_string(source).render(messages=template_messages(messages), tools=listed or None, **options)
 
 
 def call(name: str, arguments: str, number: int = 0) -> ToolCall:
@@ -107,6 +105,30 @@ CONVERSATIONS = {
 def test_pieces_spell_what_the_template_spells(name: str, tools: str) -> None:
     messages = CONVERSATIONS[name]
     assert pieces_text(render_messages(messages, tools)) == by_template(messages, tools)
+
+
+@pytest.mark.parametrize("tools", ["[]", TOOLS], ids=["no tools", "tools"])
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_calls_as_json_spell_what_the_templates_json_branch_spells(name: str, tools: str) -> None:
+    messages = CONVERSATIONS[name]
+    made = pieces_text(render_messages(messages, tools, form="json"))
+    assert made == by_template(messages, tools, chat_template("json"))
+    assert made == by_template(messages, tools, tool_call_format="json")
+    assert by_template(messages, tools, chat_template("json"), tool_call_format="xml") == by_template(messages, tools)
+
+
+def test_the_form_of_a_template_is_known_for_ours_alone() -> None:
+    assert [form_of(chat_template(form) + "\n") for form in ("xml", "json")] == ["xml", "json"]
+    assert form_of("{{ messages }}") is None
+
+
+def test_whole_text_of_a_call_as_json() -> None:
+    made = [call("run", '{"n": 1, "s": "ü"}'), call("run", "{broken", 1)]
+    assert pieces_text(render_messages([Message("assistant", "A", "R", made)], form="json")) == (
+        "<|im_start|>assistant\n<think>\nR\n</think>\n\nA\n"
+        '<tool_call>\n{"name": "run", "arguments": {"n": 1, "s": "ü"}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "run", "arguments": {broken}\n</tool_call><|im_end|>\n'
+    )
 
 
 @given(
@@ -184,8 +206,8 @@ def test_arguments_that_are_no_plain_object_stay_text(text: str) -> None:
     assert call_arguments(text) == text
 
 
-def reply_text(message: Message) -> str:
-    whole = pieces_text(render_messages([message]))
+def reply_text(message: Message, form: str = "xml") -> str:
+    whole = pieces_text(render_messages([message], form=form))
     return whole.removeprefix("<|im_start|>assistant\n").removesuffix("\n")
 
 
@@ -205,6 +227,49 @@ def test_a_rendered_reply_parses_back(content: str, reasoning: str, calls: list[
     parsed = parse_reply(reply_text(Message("assistant", content, reasoning, made)), TOOLS)
     assert parsed.problem is None
     assert (parsed.content, parsed.reasoning, parsed.tool_calls) == (content, reasoning, made)
+
+
+json_values = st.recursive(st.none() | st.booleans() | st.integers() | plain, lambda inner: st.lists(inner, max_size=2))
+broken_arguments = st.sampled_from(["", "{", "[1]", '"a"', '{"a": 1, "a": 2}', '{"a": "\\ud800"}', " {x "])
+
+
+@given(
+    plain,
+    st.lists(
+        st.tuples(
+            plain,
+            st.dictionaries(plain, json_values, max_size=3).map(lambda d: json.dumps(d, ensure_ascii=False))
+            | broken_arguments,
+        ),
+        max_size=3,
+    ),
+)
+def test_a_reply_with_calls_as_json_parses_back(content: str, calls: list[tuple[str, str]]) -> None:
+    made = [call(name, arguments, i) for i, (name, arguments) in enumerate(calls)]
+    parsed = parse_reply(reply_text(Message("assistant", content, "r", made), "json"), TOOLS)
+    assert parsed.problem is None
+    assert (parsed.content, parsed.tool_calls) == (content, made)
+
+
+@pytest.mark.parametrize(
+    ("inner", "arguments"),
+    [
+        ('{"arguments": {"a": 1}, "name": "run"}', '{"a": 1}'),
+        ('\n  {\n  "name": "run",\n  "arguments": {\n "a": 1}\n}\n', '{"a": 1}'),
+        ('{"name": "run", "arguments": {"a": 1}, "id": "7"}', '{"a": 1}'),
+    ],
+)
+def test_calls_as_json_in_other_layouts_are_understood(inner: str, arguments: str) -> None:
+    parsed = parse_reply(f"<tool_call>{inner}</tool_call>")
+    assert (parsed.problem, parsed.tool_calls) == (None, [call("run", arguments)])
+
+
+@pytest.mark.parametrize(
+    "inner", ['{"name": "run"}', '{"name": 3, "arguments": {}}', '{"name": "\\x", "arguments": {}}']
+)
+def test_json_that_is_no_call_is_named(inner: str) -> None:
+    parsed = parse_reply(f"<tool_call>{inner}</tool_call>")
+    assert parsed.problem is not None and parsed.tool_calls == [] and inner in parsed.content
 
 
 def test_values_get_the_type_of_the_schema() -> None:
@@ -232,7 +297,7 @@ def test_a_value_may_hold_the_end_tag() -> None:
         ("x\n<tool_call>\n<function=run>\n", "a tool call has no end", "x<tool_call>\n<function=run>\n", 0),
         (
             "<tool_call>\n{}\n</tool_call>",
-            "a tool call holds no <function=…> block",
+            "a tool call holds neither a <function=…> block nor a JSON object with name and arguments",
             "<tool_call>\n{}\n</tool_call>",
             0,
         ),
