@@ -88,19 +88,15 @@ def apply_policy(trajectory: Trajectory, policy: Policy | str = "nanbeige", know
     detected = detect(trajectory, chosen.rules)
     decision = Decision(False, "", [], [*known, *detected.findings])
     for piece, reason in _pieces(trajectory, detected, chosen):
-        marked = piece
-        gone: list[int] = []
-        if not reason:
-            again = detected if piece is trajectory else detect(piece, chosen.rules)
-            marked, reason = _mark(piece, replace(again, findings=[*known, *again.findings]), chosen)
-            if not reason and chosen.rules["R14"].action == "cut":
-                keep = int(chosen.rules["R14"].limit("keep_characters"))
-                marked, gone = cut_observations(marked, again.findings, keep)
-        if reason:
-            decision.dropped.append((_marked_dropped(marked, reason), reason))
-        else:
-            decision.trajectories.append(marked)
+        again = detected if piece is trajectory else detect(piece, chosen.rules)
+        marked, drop = _mark(piece, replace(again, findings=[*known, *again.findings]), chosen)
+        if reason or drop:
+            decision.dropped.append((_marked_dropped(marked, reason or drop), reason or drop))
+            continue
+        if chosen.rules["R14"].action == "cut":
+            marked, gone = cut_observations(marked, again.findings, int(chosen.rules["R14"].limit("keep_characters")))
             decision.cut.extend(gone)
+        decision.trajectories.append(marked)
     kept = bool(decision.trajectories)
     return replace(decision, kept=kept, reason="" if kept else decision.dropped[0][1])
 
