@@ -22,7 +22,7 @@ def test_every_recipe_loads_and_is_named_after_its_file(path: Path) -> None:
     assert load_recipe(path).name == path.stem
 
 
-@pytest.mark.parametrize("name", ["demo", "nanbeige"])
+@pytest.mark.parametrize("name", ["demo", "small", "nanbeige"])
 def test_sft_stages_have_the_published_shares(name: str) -> None:
     stages = load_recipe(FOLDER / f"{name}.yaml").curriculum.sft
     assert [(stage.context_tokens, stage.shares) for stage in stages] == PUBLISHED
@@ -32,6 +32,17 @@ def test_nanbeige_has_the_sizes_of_the_public_checkpoint() -> None:
     model = load_recipe(FOLDER / "nanbeige.yaml").model
     assert (model.hidden_size, model.num_hidden_layers, model.num_loops, model.head_dim) == (3072, 22, 2, 128)
     assert (model.num_attention_heads, model.num_key_value_heads, model.intermediate_size) == (48, 8, 10752)
+
+
+def test_small_has_about_a_hundred_million_parameters() -> None:
+    recipe = load_recipe(FOLDER / "small.yaml")
+    model, words = recipe.model, recipe.tokenizer.train
+    assert words is not None and model.head_dim is not None and model.tie_word_embeddings
+    attention = 2 * model.hidden_size * (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
+    layer = attention + 3 * model.hidden_size * model.intermediate_size + 2 * model.hidden_size
+    total = words.vocab_size * model.hidden_size + model.num_hidden_layers * layer + model.hidden_size
+    assert total == 100_682_496
+    assert (model.num_loops, model.max_position_embeddings) == (2, 262_144)
 
 
 def test_jsonl_recipe_takes_any_path() -> None:
