@@ -19,6 +19,7 @@ from datamix.steps import STEPS, Step, find_step, step_key
 from filters.trajectory.configure import configured_policy
 from pipelines.context import RunContext, StepOutput
 from pipelines.engine import Engine, open_engine
+from pipelines.synthesis.requests import check_requests
 from schemas.errors import DatamixError, UsageError
 from schemas.files import read_json, write_json
 from schemas.manifest import Manifest, describe_files, manifest_path, read_manifest, write_manifest
@@ -64,6 +65,7 @@ def run_job(
         raise UsageError(f"--from {first} comes after --until {until}. Swap them")
     examine_folder(run, recipe, update=update)
     configured_policy(recipe.trajectories.policy, recipe.trajectories.rules)  # so are a wrong policy or rule
+    check_requests(recipe)
     for step in steps[:end]:
         step_inputs(step.name, recipe)  # a wrong path is said before anything is done or written
     with locked(run):

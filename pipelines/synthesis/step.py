@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.context import RunContext, StepOutput
-from pipelines.synthesis.environments.base import FAMILIES, Environment, open_environment
+from pipelines.synthesis.environments.base import Environment, open_environment
 from pipelines.synthesis.environments.repair_tasks import target_tokens
 from pipelines.synthesis.pool import build_pool
 from pipelines.synthesis.replay import replay
+from pipelines.synthesis.requests import check_requests
 from pipelines.synthesis.rollout import HELDOUT_SEEDS, rollout
-from pipelines.synthesis.teacher import MAX_MISTAKE_RATE, open_teacher
-from schemas.errors import DatamixError, RecipeError, UsageError
+from pipelines.synthesis.teacher import open_teacher
+from schemas.errors import DatamixError, UsageError
 from schemas.files import atomic_path
 from schemas.trajectory import TRAJECTORY_SCHEMA, Trajectory
 
@@ -71,14 +72,7 @@ def step(context: RunContext) -> StepOutput:
     """
     recipe, folder = context.recipe, context.run / "trajectories"
     wanted = recipe.trajectories.synthesized
-    for position, config in enumerate(wanted):
-        place = f"trajectories.synthesized.{position}"
-        if config.family not in FAMILIES:
-            known = ", ".join(sorted(FAMILIES))
-            raise RecipeError(f"{place}.family: {config.family!r} is unknown. Families: {known}")
-        if config.mistake_rate > MAX_MISTAKE_RATE:
-            allowed = f"0 to {MAX_MISTAKE_RATE:g} with the scripted teacher"
-            raise RecipeError(f"{place}.mistake_rate: {config.mistake_rate:g} is out of range. Allowed: {allowed}")
+    check_requests(recipe)
     raw = folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []

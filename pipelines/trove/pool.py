@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import traceback
 import weakref
 from collections.abc import Callable
@@ -137,13 +138,14 @@ def _stop(workers: list[tuple[BaseProcess, Connection]]) -> None:
 def _serve(connection: Connection) -> None:
     """What a worker does until its pipe closes: take a job once per map, then ranks; answer None or an exception."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(THREAD_LIMITS)
     job: tuple[bytes, str, list[str]] | None = None
     call: Callable[[int], object] | None = None
     while True:
         try:
             message = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         if not isinstance(message, int):
             job, call = message, None
@@ -160,7 +162,18 @@ def _serve(connection: Connection) -> None:
             call(message)
         except BaseException as error:
             failure = _portable(error)
-        connection.send(failure)
+        try:
+            connection.send(failure)
+        except OSError:  # the parent is gone
+            return
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent was killed, in the middle of a rank too: the run may be another's by then."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _portable(error: BaseException) -> BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from schemas.recipe.model import Recipe
 __all__ = ["load_recipe", "parse_recipe"]
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class _NoDuplicates(yaml.SafeLoader):
     """YAML that refuses a key written twice (PyYAML would silently keep the last)."""
 
@@ -26,7 +29,11 @@ class _NoDuplicates(yaml.SafeLoader):
 def _mapping(loader: _NoDuplicates, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == _MERGE:  # `<<: *other`: the keys beside it win, so they are no repetition
+            continue
         key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(None, None, "a key is a list or mapping", key_node.start_mark)
         if key in seen:
             raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is written twice", key_node.start_mark)
         seen.add(key)
@@ -62,6 +69,8 @@ def parse_recipe(text: str, *, place: str = "recipe", overrides: Sequence[str] =
         mark = getattr(error, "problem_mark", None)
         where = f"{place}:{mark.line + 1}" if mark else place
         raise RecipeError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}. Mend the line") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a date that is none, deep nesting
+        raise RecipeError(f"{place}: not YAML that can be read: {error}. Mend the value") from None
     if not isinstance(raw, dict):
         kind = "empty" if raw is None else f"a {type(raw).__name__}"
         raise RecipeError(f"{place}: a recipe is a mapping of keys, this file is {kind}. See recipes/demo.yaml")
@@ -89,9 +98,10 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         else:
             raise RecipeError(f"--set {override!r}: {step!r} is not a field here")
     try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise RecipeError(f"--set {override!r}: the value is not YAML") from None
+        parsed = yaml.load(value, Loader=_NoDuplicates)  # noqa: S506  (a SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise RecipeError(f"--set {_short(override)}: the value is not YAML: {problem}") from None
     last = steps[-1]
     if isinstance(target, list) and last.isdigit() and int(last) < len(target):
         target[int(last)] = parsed

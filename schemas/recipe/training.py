@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from schemas.recipe.base import Name, Share, Strict
+from schemas.recipe.base import Name, Share, Strict, check_difficulty
 
 __all__ = [
     "CurriculumConfig",
@@ -176,3 +176,8 @@ class EvaluateConfig(Strict):
     difficulty: tuple[float, float] = (1, 2)
     max_steps: int = Field(default=6, ge=1)
     max_new_tokens: int = Field(default=192, ge=1)
+
+    @model_validator(mode="after")
+    def _range_is_ordered(self) -> EvaluateConfig:
+        check_difficulty(self.difficulty)
+        return self

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from schemas.recipe.base import Name, Share, Strict
+from schemas.recipe.base import Name, Share, Strict, check_difficulty
 
 __all__ = ["RecordedConfig", "SynthesizedConfig", "TrajectoriesConfig"]
 
@@ -25,9 +25,7 @@ class SynthesizedConfig(Strict):
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> SynthesizedConfig:
-        low, high = self.difficulty
-        if not 1 <= low <= high <= 10:
-            raise ValueError(f"difficulty [{low:g}, {high:g}] must be an ordered range within [1, 10]")
+        check_difficulty(self.difficulty)
         return self
 
 

@@ -291,3 +291,28 @@ def test_every_field_and_upstream_of_the_real_steps_exists(source: Path) -> None
         assert set(step.upstream) <= seen
         step_key(step, recipe, {name: digest_of(name) for name in step.upstream}, [])
         seen.add(step.name)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("trajectories.policy=nanbiege", "trajectories.policy: no policy is called 'nanbiege'"),
+        (
+            "trajectories.synthesized=[{family: repairs, n: 1}]",
+            "synthesized.0.family: 'repairs' is unknown. Did you mean",
+        ),
+        (
+            "trajectories.recorded=[{path: INPUT, format: sharegtp}]",
+            "recorded.0.format: 'sharegtp' is unknown. Did you",
+        ),
+        ("evaluate.family=reson", "evaluate.family: 'reson' is unknown. Did you mean 'reasoning'?"),
+    ],
+)
+def test_unknown_name_is_said_before_anything_is_done(
+    tmp_path: Path, source: Path, steps: tuple[Step, ...], override: str, expected: str
+) -> None:
+    recipe = recipe_for(source, override.replace("INPUT", str(source)))
+    with pytest.raises(UsageError) as caught:
+        go(recipe, tmp_path / "run", steps)
+    assert expected in str(caught.value)
+    assert not (tmp_path / "run").exists()

@@ -73,6 +73,29 @@ def test_key_written_twice_is_refused_with_its_line() -> None:
     assert "r.yaml:3: not YAML: key 'name' is written twice" in _error("\nname: a\nname: b\n")
 
 
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ("train: {learning_rate: .inf}\n", "train.learning_rate: input should be a finite number, received inf"),
+        ("evaluate: {difficulty: [3, 2]}\n", "evaluate: difficulty [3, 2] must be an ordered range within [1, 10]"),
+        ("? [a, b]\n: 1\n", "r.yaml:11: not YAML: a key is a list or mapping"),
+        ("x: " + "9" * 5000, "r.yaml: not YAML that can be read: "),
+        ("x: 2020-13-45\n", "r.yaml: not YAML that can be read: month must be in 1..12"),
+        ("x: " + "[" * 3000, "r.yaml: not YAML that can be read: "),
+    ],
+)
+def test_values_that_no_run_can_use_are_refused(added: str, expected: str) -> None:
+    assert expected in _error(GOOD + added)
+
+
+def test_merge_keys_are_read_and_what_stands_beside_them_wins() -> None:
+    merged = GOOD.replace("sources: [{name: mine,", "sources: [&one {name: mine,").replace(
+        "domain: code}]", "domain: code}, {<<: *one, name: other}]"
+    )
+    recipe = parse_recipe(merged)
+    assert [(source.name, source.path) for source in recipe.sources] == [("mine", "x.jsonl"), ("other", "x.jsonl")]
+
+
 @pytest.mark.parametrize(("text", "kind"), [("", "empty"), ("- a\n", "a list"), ("hello", "a str")])
 def test_file_that_is_no_mapping_is_refused(text: str, kind: str) -> None:
     assert f"this file is {kind}" in _error(text)
@@ -92,7 +115,9 @@ def test_override_sets_a_field_inside_a_list(tmp_path: Path) -> None:
     assert recipe.train.max_segment_tokens == 64
 
 
-@pytest.mark.parametrize("override", ["seed", "=3", "sources.7.path=x", "name.x=1"])
+@pytest.mark.parametrize(
+    "override", ["seed", "=3", "sources.7.path=x", "name.x=1", "train={threads: 1, threads: 2}", "seed=" + "9" * 5000]
+)
 def test_override_that_points_nowhere_is_refused(tmp_path: Path, override: str) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(GOOD)

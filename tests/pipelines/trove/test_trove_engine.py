@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,12 @@ from schemas.errors import InputError, UsageError
 def square(n):
     time.sleep(0.02 * (n % 3))
     return {"n": n * n, "pid": os.getpid()}
+
+def sleep(task):
+    number, folder = task
+    Path(folder, f"pid-{number}").touch()
+    time.sleep(40)
+    Path(folder, f"slept-{number}").touch()
 
 def environment(n):
     return {"omp": os.environ["OMP_NUM_THREADS"], "numba": os.environ["NUMBA_NUM_THREADS"], "cwd": os.getcwd()}
@@ -46,6 +54,15 @@ def die(n):
 
 def leave(n):
     os._exit(7)
+"""
+
+PARENT = """
+import sys
+import parent_tasks
+from pipelines.trove.executor import TroveEngine
+
+if __name__ == "__main__":
+    TroveEngine(workers=2).map(parent_tasks.sleep, [(n, sys.argv[1]) for n in range(2)], label="sleep")
 """
 
 
@@ -140,6 +157,24 @@ def test_a_killed_worker_ends_the_map_with_the_task_named(functions: Any) -> Non
     assert [r["n"] for r in engine.map(functions.square, [4, 5], label="again")] == [16, 25]
     with pytest.raises(DatamixError, match="left with exit code 7"):
         engine.map(functions.leave, [0, 1], label="leave")
+
+
+@pytest.mark.timeout(60)
+def test_workers_end_quietly_when_their_parent_is_killed_in_the_middle_of_a_task(tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(PARENT, encoding="utf-8")
+    (tmp_path / "parent_tasks.py").write_text(TASKS_MODULE, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE
+    )
+    while len(list(tmp_path.glob("pid-*"))) < 2:
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    _, errors = parent.communicate()  # ends when the last process that holds the pipe does: the workers too
+    assert errors == b""
+    assert not list(tmp_path.glob("slept-*"))
 
 
 def test_open_engine_knows_datatrove_and_refuses_others() -> None:
