@@ -44,6 +44,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "ingest": ("datamix.commands.ingest", "Read recorded agent runs of many formats into canonical trajectories."),
     "convert": ("datamix.commands.convert", "Write trajectories with their masks for a training framework."),
+    "export-shards": (
+        "datamix.commands.export_shards",
+        "Write packed shards for another trainer: same rows, masks and boundaries.",
+    ),
     "train": ("datamix.commands.train", "Train the looped model of a recipe from the shards of a run."),
     "evaluate": (
         "datamix.commands.evaluate",

@@ -21,7 +21,7 @@ import xxhash
 from pipelines.context import RunContext, StepOutput
 from pipelines.curriculum.assemble import PLAN_SCHEMA, AssembleTask, assemble_file, write_plan
 from pipelines.curriculum.pieces import PretrainPlan, plan_pretrain, spread_copies
-from pipelines.curriculum.stages import Records, StagePlan, plan_stages
+from pipelines.curriculum.stages import Records, StagePlan, plan_stages, records_of
 from pipelines.curriculum.token_files import TokenizeTask, tokenize_documents, tokenize_trajectories
 from pipelines.synthesis.tokens import load_tokenizer
 from schemas.errors import CheckError, InputError
@@ -229,14 +229,7 @@ def _sft(writer: _Writer, listing: _Listing, audit: list[dict[str, Any]], counts
     tokens: list[int] = listing.columns.get("tokens", [])
     trained: list[int] = listing.columns.get("trained", [])
     _stop_if_most_fail(problems)
-    order = sorted((i for i in range(len(ids)) if problems[i] is None), key=lambda i: (ids[i], i))
-    records = Records(
-        ids=[ids[i] for i in order],
-        kinds=[listing.columns["kind"][i] for i in order],
-        lengths=np.array([tokens[i] for i in order], dtype=np.int64),
-        trained=np.array([trained[i] for i in order], dtype=np.int64),
-        difficulty=np.array([listing.columns["difficulty"][i] for i in order], dtype=np.float64),
-    )
+    records, order = records_of(listing.columns)
     plan = plan_stages(records, recipe.curriculum.sft, recipe.seed, cost_window=recipe.curriculum.cost_window)
     stages = []
     for place, stage in enumerate(plan.stages):

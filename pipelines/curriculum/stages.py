@@ -30,7 +30,7 @@ from pipelines.curriculum.rows import MIN_FILL, Records, RowBuilder, StageState
 from schemas.recipe import SftStage
 from schemas.trajectory import Trajectory
 
-__all__ = ["KINDS", "Plan", "Records", "StagePlan", "fair_shares", "kind_of", "plan_stages"]
+__all__ = ["KINDS", "Plan", "Records", "StagePlan", "fair_shares", "kind_of", "plan_stages", "records_of"]
 
 KINDS = ("reasoning", "general", "agentic")
 AGENTIC_FAMILIES = frozenset({"repair", "office", "search", "terminal"})
@@ -54,6 +54,24 @@ class Plan:
 
     stages: list[StagePlan]
     left_out: list[tuple[int, str]]
+
+
+def records_of(columns: Mapping[str, Sequence[Any]]) -> tuple[Records, list[int]]:
+    """Records of tokenized trajectories (columns of TRAJECTORIES_SCHEMA) sorted by id, and the row of each.
+
+    Rows with a problem are left out: they have no tokens.
+    """
+    ids: Sequence[str] = columns.get("id", [])
+    problems = columns.get("problem", [])
+    order = sorted((i for i in range(len(ids)) if problems[i] is None), key=lambda i: (ids[i], i))
+    records = Records(
+        ids=[ids[i] for i in order],
+        kinds=[columns["kind"][i] for i in order],
+        lengths=np.array([columns["tokens"][i] for i in order], dtype=np.int64),
+        trained=np.array([columns["trained"][i] for i in order], dtype=np.int64),
+        difficulty=np.array([columns["difficulty"][i] for i in order], dtype=np.float64),
+    )
+    return records, order
 
 
 def kind_of(trajectory: Trajectory) -> str:

@@ -134,18 +134,36 @@ def tokenize_trajectories(task: TokenizeTask) -> dict[str, Any]:
     ):
         for trajectory, rendered, dropped in _rendered(task, tokenizer):
             emptied += dropped
-            if isinstance(rendered, InputError):
-                if task.fail:
-                    raise InputError(f"{rendered} (trajectory {trajectory.id})", path=task.source)
-                rows.append(_trajectory_row(trajectory, trajectory.id, Rendered.empty(), str(rendered)))
-                continue
-            for number, part in enumerate(rendered):
-                name = trajectory.id if len(rendered) == 1 else f"{trajectory.id}#{number}"
-                rows.append(_trajectory_row(trajectory, name, part, None))
+            if isinstance(rendered, InputError) and task.fail:
+                raise InputError(f"{rendered} (trajectory {trajectory.id})", path=task.source)
+            rows += _trajectory_rows(trajectory, rendered)
+            for part in [] if isinstance(rendered, InputError) else rendered:
                 _write(tokens_out, part.ids.astype(dtype))
                 _write(mask_out, part.mask.astype(np.uint8))
     _write_arrow(task.path("arrow"), rows, TRAJECTORIES_SCHEMA)
     return {"rows": len(rows), "tokens": sum(row["tokens"] for row in rows), "think_blocks_dropped": emptied}
+
+
+def measure_trajectories(task: TokenizeTask) -> dict[str, Any]:
+    """The columns of TRAJECTORIES_SCHEMA but the runs, as `tokenize_trajectories` writes them; no file is written."""
+    names = [name for name in TRAJECTORIES_SCHEMA.names if name != "runs"]
+    columns: dict[str, Any] = {name: [] for name in names}
+    for trajectory, rendered, _ in _rendered(task, load_tokenizer(task.tokenizer)):
+        for row in _trajectory_rows(trajectory, rendered):
+            for name in names:
+                columns[name].append(row[name])
+    return columns
+
+
+def _trajectory_rows(trajectory: Trajectory, rendered: list[Rendered] | InputError) -> list[dict[str, Any]]:
+    """One row a rendering (named ID#PART when there are several), or the one that says why there is none."""
+    if isinstance(rendered, InputError):
+        return [_trajectory_row(trajectory, trajectory.id, Rendered.empty(), str(rendered))]
+    several = len(rendered) > 1
+    return [
+        _trajectory_row(trajectory, f"{trajectory.id}#{number}" if several else trajectory.id, part, None)
+        for number, part in enumerate(rendered)
+    ]
 
 
 def _trajectory_row(trajectory: Trajectory, name: str, found: Rendered, problem: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -245,6 +246,31 @@ def test_no_index_and_a_newer_index_are_refused(tmp_path: Path, make_shards: Any
     write_json(tmp_path / "index.json", raw)
     with pytest.raises(CheckError, match="newer"):
         ShardLoader(tmp_path, seed=1)
+
+
+def test_a_shard_of_a_newer_version_is_refused_by_name(tmp_path: Path, make_shards: Any) -> None:
+    make_shards(tmp_path)
+    path = tmp_path / "sft-0/part-00000.arrow"
+    with pa.ipc.open_file(path.read_bytes()) as reader:
+        table = reader.read_all()
+    schema = table.schema.with_metadata({**table.schema.metadata, b"datamix.version": b"99"})
+    with pa.ipc.new_file(str(path), schema) as out:
+        for batch in table.cast(schema).to_batches():
+            out.write_batch(batch)
+    _change_index(tmp_path, lambda raw: raw["stages"][2]["files"][0].update(bytes=path.stat().st_size))
+    with pytest.raises(
+        CheckError, match=r"sft-0/part-00000\.arrow: shard version '99' is newer than 1"
+    ):
+        ShardLoader(tmp_path, seed=1)
+
+
+def test_a_row_without_any_target_is_handed_out_like_every_other(tmp_path: Path, write_stage: Any) -> None:
+    rows = [[([5, 6, 7], [False] * 3)], [([5, 6], [False, True])]]
+    write_index(tmp_path, ShardIndex(64, "tokenizer", "recipe", [write_stage(tmp_path, "p", "sft", 8, rows)]))
+    loader = ShardLoader(tmp_path, seed=1)
+    batch = loader.next_batch(2)
+    assert batch is not None and sorted(batch.rows) == [0, 1]
+    assert batch.read(0).targets.tolist() == [False] * 3
 
 
 def test_a_state_of_other_shards_or_another_seed_is_refused(tmp_path: Path, make_shards: Any) -> None:

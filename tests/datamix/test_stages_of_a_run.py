@@ -1,7 +1,11 @@
-"""Segment ids of split and repeated trajectories (ID#part, ID@stage): recounted by `check`, followed by `explain`."""
+"""SFT stages of a run whose trajectories are split and repeated (ID#part, ID@stage).
+
+`check` recounts them, `explain` follows them, `plan --run` foretells them, `export-shards` writes them.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,9 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from datamix.checks.curriculum import check_curriculum
 from datamix.checks.result import CheckResult
+from datamix.commands.export_shards import command as export_shards
+from datamix.commands.plan import command as plan
 from datamix.folder import claim_folder
 from datamix.provenance import explain_token
 from pipelines.context import RunContext
@@ -20,6 +27,7 @@ from pipelines.curriculum.shards import shards
 from pipelines.curriculum.tokenizer import train_bpe, write_tokenizer_folder
 from pipelines.engine import InProcess
 from schemas.document import partition_of
+from schemas.errors import CheckError, InputError, UsageError
 from schemas.progress import Quiet
 from schemas.recipe import parse_recipe
 from schemas.shard import parse_segment_id, read_index
@@ -177,3 +185,87 @@ def test_a_missing_part_a_doubled_one_and_an_orphan_replay_are_named(split_run: 
         shutil.copytree(split_run, run)
         rewrite_names(run, {old: new})
         assert any(fault in found.problem for found in check(run).faults)
+
+
+@pytest.mark.parametrize("name", ["split_run", "history_run"])
+def test_plan_of_a_run_is_what_the_shards_step_reaches(name: str, request: pytest.FixtureRequest) -> None:
+    run: Path = request.getfixturevalue(name)
+    done = CliRunner().invoke(plan, [str(run / "recipe.yaml"), "--run", str(run), "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    sft = json.loads(done.stdout)["sft"]
+    assert sft["records"] == 120
+    for planned, made in zip(sft["stages"], read_index(run / "shards").stages, strict=True):
+        report = {key: value for key, value in planned.items() if key not in ("name", "context_tokens")}
+        assert (planned["name"], planned["context_tokens"]) == (made.name, made.context_tokens)
+        assert report == json.loads(json.dumps(made.report))
+    audit = pq.read_table(run / "shards" / "audit.parquet").to_pylist()
+    assert {reason: bill["records"] for reason, bill in sft["left_out"].items()} == {
+        reason: sum(row["reason"] == reason for row in audit) for reason in {row["reason"] for row in audit}
+    }
+    assert sum(bill["tokens"] for bill in sft["left_out"].values()) == sum(row["tokens"] for row in audit)
+
+
+def test_plan_of_a_run_shows_shortfalls_and_writes_nothing(split_run: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in split_run.rglob("*"))
+    stage = "{context_tokens: 256, trained_tokens: 9000, shares: {general: 0.5, agentic: 0.5}}"
+    asked = ["--run", str(split_run), "--set", f"curriculum.sft=[{stage}]"]
+    shown = CliRunner().invoke(plan, [str(split_run / "recipe.yaml"), *asked])
+    assert shown.exit_code == 0, (shown.output, shown.exception)
+    made = json.loads(CliRunner().invoke(plan, [str(split_run / "recipe.yaml"), *asked, "--json"]).stdout)["sft"]
+    shares = made["stages"][0]["shares"]
+    assert shares["agentic"] == {"wanted": 0.5, "reached": 0.0, "trained_tokens": 0, "shortfall": 4_500}
+    assert "agentic 0.0% (50.0%)" in shown.stdout and "agentic 4,500" in shown.stdout
+    assert sorted((path, path.stat().st_mtime_ns) for path in split_run.rglob("*")) == before
+
+
+def test_plan_of_a_run_without_masks_or_tokenizer_says_what_to_run(split_run: Path, tmp_path: Path) -> None:
+    recipe = str(split_run / "recipe.yaml")
+    done = CliRunner().invoke(plan, [recipe, "--run", str(tmp_path)])
+    assert isinstance(done.exception, InputError) and "--until masks" in str(done.exception)
+    shutil.copytree(split_run / "trajectories", tmp_path / "trajectories")
+    done = CliRunner().invoke(plan, [recipe, "--run", str(tmp_path)])
+    assert isinstance(done.exception, InputError) and "--until tokenizer" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("to", "names"),
+    [
+        ("trl", ["part-00000.parquet"]),
+        ("megatron", ["part-00000.idx.parquet"]),
+        ("olmo-core", ["part-00000.label_mask.npy", "part-00000.npy"]),
+    ],
+)
+def test_shards_are_exported_for_other_trainers(split_run: Path, tmp_path: Path, to: str, names: list[str]) -> None:
+    for given, out in ((split_run, tmp_path / "a"), (split_run / "shards", tmp_path / "b")):
+        done = CliRunner().invoke(export_shards, [str(given), "--to", to, "--out", str(out), "--json"])
+        assert done.exit_code == 0, (done.output, done.exception)
+        index = read_index(split_run / "shards")
+        told = json.loads(done.stdout)
+        assert told["rows"] == sum(stage.rows for stage in index.stages)
+        assert told["trained_tokens"] == sum(stage.trained_tokens for stage in index.stages)
+        assert [path.name for path in sorted((out / "sft-1-512").iterdir())] == names
+    shown = CliRunner().invoke(
+        export_shards, [str(split_run), "--to", to, "--out", str(tmp_path / "c"), "--stage", "sft-0-256"]
+    )
+    assert shown.exit_code == 0 and "trained tokens" in shown.stdout
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["sft-0-256"]
+
+
+def test_wrong_exports_are_refused(split_run: Path, history_run: Path, tmp_path: Path) -> None:
+    def error_of(*arguments: str) -> BaseException | None:
+        return CliRunner().invoke(export_shards, arguments).exception
+
+    out = str(tmp_path / "out")
+    assert isinstance(error_of(str(split_run), "--to", "jax", "--out", out), UsageError)
+    assert isinstance(error_of(str(tmp_path), "--to", "trl", "--out", out), InputError)
+    full = error_of(str(split_run), "--to", "trl", "--out", str(split_run / "shards"))
+    assert isinstance(full, UsageError) and "is not empty" in str(full)
+    other = tmp_path / "tokenizer"
+    shutil.copytree(split_run / "tokenizer", other)
+    raw = json.loads((other / "tokenizer.json").read_text(encoding="utf-8"))
+    last = max(raw["model"]["vocab"], key=lambda token: raw["model"]["vocab"][token])
+    del raw["model"]["vocab"][last]
+    raw["model"]["merges"] = [merge for merge in raw["model"]["merges"] if "".join(merge) != last]
+    (other / "tokenizer.json").write_text(json.dumps(raw), encoding="utf-8")
+    shrunk = error_of(str(split_run), "--to", "trl", "--out", out, "--tokenizer", str(other))
+    assert isinstance(shrunk, CheckError) and "made with another tokenizer" in str(shrunk)
