@@ -1,0 +1,303 @@
+"""Speed and memory of the trainer: tokens per CPU second, the cost of a loop, one 262,144-token row.
+
+    python benchmarks/training.py [--json] [--parts speed loops row gpu]
+
+speed   a training step (forward, backward, clipping, AdamW) of 4 × 1,024 tokens of a 3.15M model, best of five, beside
+        `transformers`' Llama at the same shape and precision in the same process (extra hf), and as a share of the
+        rate of torch.mm over the model's own matrix shapes. Linear FLOPs only: attention is on top.
+loops   the same step with 1, 2 and 3 passes; wanted: at most 1.05 × passes.
+row     one packed row of 262,144 tokens (segments of 200 to 8,192 tokens and one of 32,768) through the `demo` model:
+        CPU seconds and peak memory of a process of its own (wanted: below 6 GiB); and the gradient of a row of 16,384
+        tokens in groups against the row taken whole.
+gpu     recipe `small` at 262,144 tokens a row: tokens a second, share of peak FLOPs, memory. Needs CUDA.
+
+Times are CPU seconds of one thread; on a machine that others use too they vary by some ten per cent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from schemas.recipe import load_recipe
+from trainer.config import LoopedConfig
+from trainer.groups import plan_row
+from trainer.model import LoopedTransformer
+from trainer.optimizer import make_optimizer
+from trainer.shards import Row
+from trainer.step import StepSettings, gradient_step, group_loss
+from trainer.world import World
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+ROWS, CONTEXT, REPEATS = 4, 1024, 5
+ROW_TOKENS, LONG_SEGMENT = 262_144, 32_768
+PEAK_FLOPS = 989e12  # H100 and H200, dense bfloat16, as NVIDIA states it
+
+
+def speed_config(loops: int = 1) -> LoopedConfig:
+    """3.15M parameters: the shape of the speed measurements."""
+    return LoopedConfig(
+        vocab_size=4096,
+        hidden_size=192,
+        num_hidden_layers=6,
+        num_loops=loops,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=32,
+        intermediate_size=512,
+        rope_theta=10_000.0,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        skip_loop_final_norm=False,
+        initializer_range=0.02,
+    )
+
+
+def make_row(lengths: list[int], vocab: int, seed: int = 0) -> Row:
+    """A row of random ids in which every token but each segment's first is a target."""
+    targets = np.ones(sum(lengths), dtype=np.bool_)
+    targets[np.cumsum(lengths) - lengths] = False
+    ids = np.random.default_rng(seed).integers(0, vocab, sum(lengths))
+    return Row("row", ids, targets, lengths, pa.scalar([f"s{i}" for i in range(len(lengths))]))
+
+
+def best_of(step: Callable[[], None], repeats: int = REPEATS) -> float:
+    """The least CPU seconds of a call, after one that warms up."""
+    step()
+    seconds = []
+    for _ in range(repeats):
+        began = time.process_time()
+        step()
+        seconds.append(time.process_time() - began)
+    return min(seconds)
+
+
+def our_step(config: LoopedConfig, bf16: bool) -> Callable[[], None]:
+    """One optimizer step of the project's own trainer over ROWS rows of CONTEXT tokens."""
+    model = LoopedTransformer(config)
+    model.initialise(0)
+    optimizer = make_optimizer(model, 0.1)
+    optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = 1e-4
+    plans = [plan_row(make_row([CONTEXT] * ROWS, config.vocab_size), ROWS * CONTEXT)]
+    settings = StepSettings("token-mean", 1.0, bf16)
+
+    def step() -> None:
+        gradient_step(model, optimizer, plans, settings, World(), lambda _: None)
+
+    return step
+
+
+def llama_step(config: LoopedConfig, bf16: bool) -> Callable[[], None] | None:
+    """The same step with transformers' Llama, its usual loop; None without transformers."""
+    try:
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError:
+        return None
+    names = LlamaConfig().to_dict()
+    model = LlamaForCausalLM(LlamaConfig(**{name: getattr(config, name) for name in names if hasattr(config, name)}))
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    ids = torch.from_numpy(make_row([CONTEXT] * ROWS, config.vocab_size).input_ids).view(ROWS, CONTEXT)
+
+    def step() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def matrix_shapes(config: LoopedConfig) -> list[tuple[int, int, int]]:
+    """(how often, in, out) of the matrices that a token meets in one forward."""
+    width, inner = config.hidden_size, config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    passes = config.num_hidden_layers * config.num_loops
+    return [
+        (passes, width, inner),
+        (2 * passes, width, keys),
+        (passes, inner, width),
+        (2 * passes, width, config.intermediate_size),
+        (passes, config.intermediate_size, width),
+        (1, width, config.vocab_size),
+    ]
+
+
+def mm_seconds(config: LoopedConfig, tokens: int, dtype: torch.dtype) -> float:
+    """CPU seconds of torch.mm for all products of a forward and a backward (three of each shape) of `tokens` tokens."""
+    total = 0.0
+    for times, inside, outside in matrix_shapes(config):
+        x, w = torch.randn(tokens, inside, dtype=dtype), torch.randn(inside, outside, dtype=dtype)
+        total += 3 * times * best_of(lambda x=x, w=w: torch.mm(x, w))  # type: ignore[misc]
+    return total
+
+
+def speed() -> dict[str, Any]:
+    """Tokens per CPU second in float32 and bfloat16, beside Llama and torch.mm."""
+    tokens, config = ROWS * CONTEXT, speed_config()
+    found: dict[str, Any] = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        ours = best_of(our_step(config, dtype == torch.bfloat16))
+        other = llama_step(config, dtype == torch.bfloat16)
+        llama = best_of(other) if other else None
+        again = best_of(our_step(config, dtype == torch.bfloat16))  # ours on both sides of it: the machine drifts
+        ours = min(ours, again)
+        found[name] = {
+            "tokens_per_cpu_second": tokens / ours,
+            "llama_tokens_per_cpu_second": tokens / llama if llama else None,
+            "over_llama": llama / ours if llama else None,
+            "share_of_mm": mm_seconds(config, tokens, dtype) / ours,
+        }
+    return found
+
+
+def loop_cost() -> dict[str, Any]:
+    """Seconds of a step with L passes over L times those with one."""
+    seconds = {loops: best_of(our_step(speed_config(loops), bf16=True)) for loops in (1, 2, 3)}
+    return {str(loops): seconds[loops] / (loops * seconds[1]) for loops in (2, 3)}
+
+
+def long_row_lengths() -> list[int]:
+    """Segments of 200 to 8,192 tokens and one of 32,768 that fill the row."""
+    rng = np.random.default_rng(0)
+    lengths, left = [LONG_SEGMENT], ROW_TOKENS - LONG_SEGMENT
+    while left:
+        length = int(np.clip(rng.lognormal(7.6, 1.0), 200, 8192))
+        length = left if left - length < 200 else length
+        lengths.append(length)
+        left -= length
+    return lengths
+
+
+def demo_model(seed: int = 0) -> tuple[LoopedTransformer, Any]:
+    recipe = load_recipe(RECIPES / "demo.yaml")
+    vocab = recipe.tokenizer.train.vocab_size if recipe.tokenizer.train else 4096
+    model = LoopedTransformer(LoopedConfig.from_recipe(recipe.model, vocab))
+    model.initialise(seed)
+    return model, recipe.train
+
+
+def long_row() -> dict[str, Any]:
+    """One training step over the row, in this process; nothing is left out."""
+    model, train = demo_model()
+    row = make_row(long_row_lengths(), model.config.vocab_size)
+    optimizer = make_optimizer(model, train.weight_decay)
+    plans = [plan_row(row, train.group_tokens)]
+    began = time.process_time()
+    settings = StepSettings(train.loss, train.clip_norm, train.precision == "bf16")
+    counts = gradient_step(model, optimizer, plans, settings, World(), lambda _: None)
+    return {
+        "tokens": counts.tokens,
+        "segments": counts.segments,
+        "longest": max(row.segment_lengths),
+        "groups": len(plans[0].groups),
+        "loss": counts.loss,
+        "cpu_seconds": time.process_time() - began,
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def group_difference() -> float:
+    """Largest difference between the gradient in groups and whole, over the largest entry; float32, demo model."""
+    rng = np.random.default_rng(1)
+    lengths = [4096, *rng.integers(200, 2048, 10).tolist()]
+    gradients = []
+    for group_tokens in (2048, 10**9):
+        model, train = demo_model()
+        plan = plan_row(make_row(lengths, model.config.vocab_size), group_tokens)
+        for group in plan.groups:
+            group_loss(
+                model, group, StepSettings(train.loss, train.clip_norm, bf16=False), plan.trained_tokens
+            ).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    return float((gradients[0] - gradients[1]).abs().max() / gradients[1].abs().max())
+
+
+def row() -> dict[str, Any]:
+    """The long row in a process of its own, so that the peak is its own; and groups against whole."""
+    code = (
+        "import json, runpy, torch; torch.set_num_threads(1)\n"
+        f"print(json.dumps(runpy.run_path({__file__!r})['long_row']()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return {**json.loads(done.stdout.splitlines()[-1]), "gradient_difference": group_difference()}
+
+
+def gpu() -> dict[str, Any]:
+    """Recipe `small`, one row of 262,144 tokens, on a CUDA device; a message where there is none."""
+    if not torch.cuda.is_available():
+        return {"skipped": "no CUDA device here"}
+    recipe = load_recipe(RECIPES / "small.yaml")
+    assert recipe.tokenizer.train is not None
+    config = LoopedConfig.from_recipe(recipe.model, recipe.tokenizer.train.vocab_size)
+    model = LoopedTransformer(config, recipe.train.activation_checkpointing)
+    model.initialise(0)
+    device = torch.device("cuda", 0)
+    model.to(device)
+    lengths = long_row_lengths()
+    plans = [plan_row(make_row(lengths, config.vocab_size), recipe.train.group_tokens)]
+    optimizer = make_optimizer(model, recipe.train.weight_decay)
+    settings = StepSettings(recipe.train.loss, recipe.train.clip_norm, bf16=True)
+    seconds = []
+    for _ in range(4):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        gradient_step(model, optimizer, plans, settings, World(device=device), lambda _: None)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    linear = 6 * ROW_TOKENS * sum(times * inside * outside for times, inside, outside in matrix_shapes(config))
+    slots, inner = config.num_hidden_layers * config.num_loops, config.num_attention_heads * config.head_dim
+    attention = 6 * slots * inner * sum(length**2 for length in lengths)  # causal: half of 12 · slots · inner · length²
+    return {
+        "device": torch.cuda.get_device_name(device),
+        "tokens_per_second": ROW_TOKENS / min(seconds[1:]),
+        "model_flops_utilisation": (linear + attention) / min(seconds[1:]) / PEAK_FLOPS,
+        "peak_gib": torch.cuda.max_memory_allocated(device) / 2**30,
+    }
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {"speed": speed, "loops": loop_cost, "row": row, "gpu": gpu}
+
+
+def main() -> None:
+    """Measure the parts that were asked for and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = {name: PARTS[name]() for name in options.parts}
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    for name, figures in found.items():
+        for key, value in figures.items():
+            print(f"{name:6} {key:22} {_shown(value)}")
+    if any(figures["llama_tokens_per_cpu_second"] is None for figures in found.get("speed", {}).values()):
+        print("transformers is not installed: install the extra hf to see Llama beside")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    main()
