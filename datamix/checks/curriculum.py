@@ -8,11 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamix.checks.result import CheckResult
+from pipelines.curriculum.render import TRAINED
+from pipelines.curriculum.renderers import chat_template_of
+from pipelines.curriculum.template import form_of
+from pipelines.synthesis.tokens import load_tokenizer
 from schemas.shard import StageIndex, read_index
 
 __all__ = ["check_curriculum"]
@@ -45,8 +52,8 @@ def check_curriculum(run: Path, result: CheckResult) -> None:
 
 
 def _segments(run: Path, stages: list[StageIndex]) -> pl.DataFrame:
-    """Columns id and tokens: every segment of the stages."""
-    frames = [pl.DataFrame(schema={"id": pl.String, "tokens": pl.Int64})]
+    """Columns id, tokens and turns (trained runs of tokens): every segment of the stages."""
+    frames = [pl.DataFrame(schema={"id": pl.String, "tokens": pl.Int64, "turns": pl.Int64})]
     for stage in stages:
         for file in stage.files:
             with pa.memory_map(str(run / "shards" / file.path)) as source, pa.ipc.open_file(source) as reader:
@@ -56,12 +63,23 @@ def _segments(run: Path, stages: list[StageIndex]) -> pl.DataFrame:
                         {
                             "id": batch.column("segment_ids").flatten(),
                             "tokens": batch.column("segment_lengths").flatten().cast(pa.int64()),
+                            "turns": pa.array(_trained_runs(batch), pa.int64()),
                         }
                     )
                     frame = pl.from_arrow(table)
                     assert isinstance(frame, pl.DataFrame)
                     frames.append(frame)
     return pl.concat(frames)
+
+
+def _trained_runs(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """How many runs of trained tokens each segment of a batch has."""
+    ends = np.cumsum(batch.column("segment_lengths").flatten().to_numpy())
+    runs = batch.column("mask_reasons").flatten()
+    tokens = runs.field("tokens").to_numpy()
+    trained = pc.equal(runs.field("reason"), TRAINED).to_numpy(zero_copy_only=False)
+    places = np.searchsorted(ends, np.cumsum(tokens) - tokens, side="right")
+    return np.bincount(places[trained], minlength=len(ends))
 
 
 def _check_documents(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, result: CheckResult) -> None:
@@ -93,11 +111,13 @@ def _check_trajectories(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, 
     Parts of a trajectory split at user turns are numbered from 0 without a gap; a segment that a stage repeats
     (ID@STAGE) is in the shards once more without that, and as long.
     """
-    ids = [
-        record
-        for path in sorted((run / "trajectories" / "kept").glob("part-*.parquet"))
-        for record in pq.read_table(path, columns=["id"], partitioning=None).column("id").to_pylist()
-    ]
+    ids: list[str] = []
+    turns: list[int] = []
+    for path in sorted((run / "trajectories" / "kept").glob("part-*.parquet")):
+        with pq.ParquetFile(path) as file:
+            table = file.read(columns=["id", "messages.list.element.train"])
+        ids += table.column("id").to_pylist()
+        turns += [sum(m["train"] is True for m in messages or []) for messages in table.column("messages").to_pylist()]
     named = segments.with_columns(pl.col("id").str.extract_groups(_SEGMENT_ID).alias("name")).unnest("name")
     fresh = named.filter(pl.col("stage").is_null())
     audited = audit.select("id", pl.col("id").str.extract_groups(_SEGMENT_ID).alias("name")).unnest("name")
@@ -121,6 +141,26 @@ def _check_trajectories(run: Path, segments: pl.DataFrame, audit: pl.DataFrame, 
             f"{len(gaps)} trajectories lack a part; the first is {first['record']}: {first['parts']} are there",
         )
     _check_replays(named, fresh, result)
+    tokenizer = load_tokenizer(run / "tokenizer")
+    template = chat_template_of(tokenizer.folder, tokenizer.config.get("chat_template"))
+    if template is not None and form_of(template) is not None:
+        flagged = pl.DataFrame({"record": ids, "flagged": turns}, schema={"record": pl.String, "flagged": pl.Int64})
+        _check_turns(flagged, fresh.join(audited, on="record", how="anti"), result)
+
+
+def _check_turns(flagged: pl.DataFrame, whole: pl.DataFrame, result: CheckResult) -> None:
+    """In our chat format every turn that a trajectory file marks as trained is one run of trained tokens."""
+    found = whole.group_by("record").agg(pl.col("turns").sum())
+    wrong = (
+        found.join(flagged.unique("record"), on="record").filter(pl.col("turns") != pl.col("flagged")).sort("record")
+    )
+    if len(wrong):
+        first = wrong.row(0, named=True)
+        result.fault(
+            "shards",
+            f"{len(wrong)} trajectories train other turns than their file says; the first is {first['record']}: "
+            f"{first['flagged']} turns marked, {first['turns']} trained",
+        )
 
 
 def _check_replays(named: pl.DataFrame, fresh: pl.DataFrame, result: CheckResult) -> None:

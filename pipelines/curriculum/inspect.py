@@ -15,7 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.curriculum.render import TRAINED
-from pipelines.synthesis.chat import TURN_START
+from pipelines.curriculum.renderers import chat_template_of
+from pipelines.curriculum.template import form_of
+from pipelines.synthesis.chat import CONTROL_TOKENS, TURN_END, TURN_START, Piece, render_generation_prompt
 from pipelines.synthesis.tokens import TextTokenizer, load_tokenizer
 from schemas.errors import CheckError, DatamixError, InputError, UsageError
 from schemas.files import sha256_file
@@ -254,9 +256,48 @@ def check_row(row: Row, *, vocab_size: int, context_tokens: int) -> list[str]:
     return faults
 
 
+class _Turns:
+    """What every trained run of our chat format looks like: a whole assistant turn, after its header."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        opening = [token for piece in render_generation_prompt() for token in _ids(tokenizer, piece)]
+        self._opening = np.array(opening, dtype=np.uint32)
+        self._start, self._end = tokenizer.control_id(TURN_START), tokenizer.control_id(TURN_END)
+
+    def faults(self, row: Row) -> list[str]:
+        """Trained runs that are no assistant turn."""
+        found = []
+        for number, segment in enumerate(row.segments):
+            at = segment.start
+            for count, reason in segment.runs:
+                if reason == TRAINED:
+                    ids = row.ids[at : at + count]
+                    before = row.ids[max(segment.start, at - len(self._opening)) : at]
+                    if not np.array_equal(before, self._opening):
+                        found.append(f"segment {number} trains tokens from {at} on that follow no assistant header")
+                    elif int(ids[-1]) != self._end or np.isin(ids[:-1], (self._start, self._end)).any():
+                        found.append(f"segment {number} trains tokens from {at} on that are not one whole turn")
+                at += count
+        return found
+
+
+def _ids(tokenizer: TextTokenizer, piece: Piece) -> list[int]:
+    return [tokenizer.control_id(piece.text)] if piece.control else tokenizer.encode(piece.text).tolist()
+
+
+def _turns_of(tokenizer: TextTokenizer | None) -> _Turns | None:
+    """None where the turns are not known to be ours: no tokenizer, or one with another template."""
+    if tokenizer is None:
+        return None
+    template = chat_template_of(tokenizer.folder, tokenizer.config.get("chat_template"))
+    ours = set(CONTROL_TOKENS[1:]) <= set(tokenizer.controls) and (template is None or form_of(template) is not None)
+    return _Turns(tokenizer) if ours else None
+
+
 def check_shards(folder: str | Path, tokenizer_folder: str | Path | None = None) -> list[str]:
     """Everything that is wrong with a shard folder: the index, digests, totals, every row. [] when nothing is.
 
+    With a tokenizer of our chat format also that what is trained of a trajectory is whole assistant turns.
     Checks all bytes (SHA-256) and all rows; costs about a second for 100 MB. An index that cannot be read is a fault
     too, not an exception.
     """
@@ -276,9 +317,11 @@ def check_shards(folder: str | Path, tokenizer_folder: str | Path | None = None)
     listed = {file.path for stage in index.stages for file in stage.files}
     for stray in sorted({p.relative_to(folder).as_posix() for p in folder.rglob("*.arrow")} - listed):
         faults.append(f"{folder / stray}: not in the index. Two runs' shards may be mixed")
+    turns = _turns_of(tokenizer)
     for stage in index.stages:
         for file in stage.files:
-            faults.extend(_check_file(folder / file.path, index, stage, file.sha256, _totals(file)))
+            of_stage = turns if stage.phase == "sft" else None
+            faults.extend(_check_file(folder / file.path, index, stage, file.sha256, _totals(file), of_stage))
     return faults
 
 
@@ -286,7 +329,9 @@ def _totals(file: Any) -> dict[str, int]:
     return {"rows": file.rows, "tokens": file.tokens, "trained_tokens": file.trained_tokens, "segments": file.segments}
 
 
-def _check_file(path: Path, index: ShardIndex, stage: StageIndex, sha256: str, expected: dict[str, int]) -> list[str]:
+def _check_file(
+    path: Path, index: ShardIndex, stage: StageIndex, sha256: str, expected: dict[str, int], turns: _Turns | None
+) -> list[str]:
     if not path.is_file():
         return [f"{path}: missing"]
     if sha256_file(path) != sha256:
@@ -310,6 +355,8 @@ def _check_file(path: Path, index: ShardIndex, stage: StageIndex, sha256: str, e
     found = dict.fromkeys(expected, 0)
     for number, row in enumerate(iter_rows(reader)):
         problems = check_row(row, vocab_size=index.vocab_size, context_tokens=stage.context_tokens)
+        if turns is not None and not problems:
+            problems = turns.faults(row)
         faults.extend(f"{path}: row {number}: {problem}" for problem in problems)
         found["rows"] += 1
         found["tokens"] += len(row.ids)

@@ -187,6 +187,21 @@ def test_a_missing_part_a_doubled_one_and_an_orphan_replay_are_named(split_run: 
         assert any(fault in found.problem for found in check(run).faults)
 
 
+def test_a_turn_that_is_masked_in_the_file_but_trained_in_the_shards_is_named(split_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(split_run, run)
+    path = run / "trajectories" / "kept" / "part-00000.parquet"
+    rows = pq.read_table(path).to_pylist()
+    used = {parse_segment_id(segment)[0] for segment in places(run)}
+    both = {name for name in used if {f"{name}#0", f"{name}#1"} <= set(places(run))}
+    row = next(row for row in rows if row["id"] in both)
+    row["messages"][1]["train"] = False
+    pq.write_table(pa.Table.from_pylist(rows, schema=TRAJECTORY_SCHEMA), path)
+    assert [fault.problem for fault in check(run).faults] == [
+        f"1 trajectories train other turns than their file says; the first is {row['id']}: 1 turns marked, 2 trained"
+    ]
+
+
 @pytest.mark.parametrize("name", ["split_run", "history_run"])
 def test_plan_of_a_run_is_what_the_shards_step_reaches(name: str, request: pytest.FixtureRequest) -> None:
     run: Path = request.getfixturevalue(name)

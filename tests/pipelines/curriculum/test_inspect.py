@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from pipelines.curriculum.inspect import (
 from pipelines.curriculum.shards import shards
 from pipelines.synthesis.tokens import TextTokenizer
 from schemas.errors import CheckError, InputError, UsageError
-from schemas.files import read_json, write_json
+from schemas.files import read_json, sha256_file, write_json
 from schemas.shard import read_index, shard_schema
 
 
@@ -157,6 +158,50 @@ def test_index_totals_and_metadata_are_compared(run: Path) -> None:
     faults = check_shards(run / "shards")
     assert any("trained_tokens, the index says" in fault for fault in faults)
     assert any("datamix.recipe_digest is" in fault for fault in faults)
+
+
+def rewritten(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """The first SFT file with a changed first row, and the index told so."""
+    path = run / "shards" / "sft-0-512" / "part-00000.arrow"
+    with pa.ipc.open_file(path.read_bytes()) as reader:
+        table = reader.read_all()
+    rows = table.to_pylist()
+    change(rows[0])
+    with pa.ipc.new_file(str(path), table.schema) as out:
+        out.write_table(pa.Table.from_pylist(rows, schema=table.schema))
+    index = read_json(run / "shards" / "index.json")
+    entry = index["stages"][1]["files"][0]
+    entry["sha256"], entry["bytes"] = sha256_file(path), path.stat().st_size
+    entry["trained_tokens"] = sum(sum(row["loss_mask"]) for row in rows)
+    write_json(run / "shards" / "index.json", index)
+
+
+def test_training_on_a_user_turn_or_half_a_turn_is_named(run: Path) -> None:
+    assert check_shards(run / "shards", run / "tokenizer") == []
+
+    def user_turn(row: dict[str, Any]) -> None:
+        at = 0
+        for part in row["mask_reasons"]:
+            if part["reason"] == "user":
+                part["reason"] = "trained"
+                row["loss_mask"][at : at + part["tokens"]] = [True] * part["tokens"]
+                return
+            at += part["tokens"]
+
+    def half_a_turn(row: dict[str, Any]) -> None:
+        place = next(i for i, part in enumerate(row["mask_reasons"]) if part["reason"] == "trained")
+        end = sum(part["tokens"] for part in row["mask_reasons"][: place + 1])
+        row["mask_reasons"][place]["tokens"] -= 1
+        row["mask_reasons"].insert(place + 1, {"tokens": 1, "reason": "header"})
+        row["loss_mask"][end - 1] = False
+
+    pristine = {path: path.read_bytes() for path in (run / "shards").rglob("*") if path.is_file()}
+    for change, fault in ((user_turn, "follow no assistant header"), (half_a_turn, "are not one whole turn")):
+        rewritten(run, change)
+        faults = check_shards(run / "shards", run / "tokenizer")
+        assert len(faults) == 1 and "row 0: segment 0 trains tokens from" in faults[0] and fault in faults[0]
+        for path, data in pristine.items():
+            path.write_bytes(data)
 
 
 def test_a_missing_index_is_a_fault_not_an_exception(tmp_path: Path) -> None:
