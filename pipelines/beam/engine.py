@@ -166,7 +166,7 @@ class BeamEngine:
         try:
             yield folder
         finally:
-            if FileSystems.exists(folder):
+            if not is_only_built(options) and FileSystems.exists(folder):
                 FileSystems.delete([folder])
 
     def close(self) -> None:
