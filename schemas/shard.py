@@ -154,8 +154,16 @@ def read_index(folder: str | Path) -> ShardIndex:
         raise InputError(f"not JSON ({error})", path=str(path), todo="Write the shards again") from None
     if not isinstance(raw, dict) or "stages" not in raw:
         raise InputError("not a shard index", path=str(path), todo="Write the shards again")
-    if int(raw.get("version", "0")) > int(SHARD_VERSION):
-        raise CheckError(f"{path}: shard version {raw['version']} is newer than {SHARD_VERSION}. Update datamix")
+    try:
+        if int(raw.get("version", "0")) > int(SHARD_VERSION):
+            raise CheckError(f"{path}: shard version {raw['version']} is newer than {SHARD_VERSION}. Update datamix")
+        return _index_of(raw)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        problem = f"not a shard index ({type(error).__name__}: {error})"
+        raise InputError(problem, path=str(path), todo="Write the shards again") from None
+
+
+def _index_of(raw: dict[str, Any]) -> ShardIndex:
     stages = [
         StageIndex(
             name=s["name"],

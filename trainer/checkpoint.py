@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from schemas.errors import CheckError, DatamixError, InputError
-from schemas.files import TEMPORARY_PREFIX, read_json, sha256_file, write_json
+from schemas.files import TEMPORARY_PREFIX, digest_of, read_json, sha256_file, write_json
 from trainer.config import LoopedConfig, read_config
 from trainer.model import LoopedTransformer
 from trainer.optimizer import load_optimizer_state, optimizer_tensors
@@ -53,7 +53,8 @@ class CheckpointState:
     """What a resume needs beside tensors.
 
     `step` optimizer steps are done; `key` names the recipe and shards they were done with; `loader` is the loader's
-    state; `metrics_bytes` is the length of metrics.jsonl then; `files` maps tensor files to their SHA-256.
+    state; `metrics_bytes` is the length of metrics.jsonl then; `files` maps the other files to their SHA-256;
+    `digest` is that of the fields before it.
     """
 
     step: int
@@ -63,6 +64,12 @@ class CheckpointState:
     metrics_bytes: int
     files: dict[str, str] = field(default_factory=dict)
     version: str = _VERSION
+    digest: str = ""
+
+    def sealed(self) -> dict[str, Any]:
+        """As JSON, with the digest of everything else."""
+        content = {key: value for key, value in asdict(self).items() if key != "digest"}
+        return {**content, "digest": digest_of(content)}
 
 
 def step_folder(folder: Path, step: int) -> Path:
@@ -103,12 +110,12 @@ def save_checkpoint(
     with _whole_folder(target) as folder:
         _save_tensors({name: t.detach().cpu() for name, t in model.state_dict().items()}, folder / _WEIGHTS)
         _save_tensors(optimizer_tensors(model, optimizer), folder / _OPTIMIZER)
-        state.files = {name: sha256_file(folder / name) for name in (_WEIGHTS, _OPTIMIZER)}
         write_json(folder / "config.json", model.config.to_json())
         for source in sorted(tokenizer.iterdir()) if tokenizer and tokenizer.is_dir() else []:
             if source.is_file() and not source.name.startswith("."):
                 shutil.copyfile(source, folder / source.name)
-        write_json(folder / _STATE, asdict(state))
+        state.files = {path.name: sha256_file(path) for path in sorted(folder.iterdir())}
+        write_json(folder / _STATE, state.sealed())
 
 
 def publish_checkpoint(source: Path, target: Path) -> None:
@@ -123,7 +130,7 @@ def publish_checkpoint(source: Path, target: Path) -> None:
                 os.link(path, folder / path.name)
             except OSError:
                 shutil.copyfile(path, folder / path.name)
-        write_json(folder / _STATE, asdict(state))
+        write_json(folder / _STATE, state.sealed())
 
 
 def read_state(folder: Path) -> CheckpointState:
@@ -133,7 +140,10 @@ def read_state(folder: Path) -> CheckpointState:
         raw = read_json(path)
         if int(raw["version"]) > int(_VERSION):
             raise CheckError(f"{path}: version {raw['version']} is newer than {_VERSION}. Update datamix")
-        return CheckpointState(**raw)
+        state = CheckpointState(**raw)
+        if state.digest not in ("", state.sealed()["digest"]):
+            raise ValueError("its content differs from the digest in it")
+        return state
     except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
         raise CheckError(f"{path}: not the state of a checkpoint ({error}). Delete the folder {folder}") from None
 

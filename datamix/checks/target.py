@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datamix.checks.checkpoints import CHECKPOINT_STATE, check_checkpoint, check_resumable
 from datamix.checks.corpus import check_corpus
 from datamix.checks.curriculum import check_curriculum
 from datamix.checks.files import check_files
@@ -15,13 +16,10 @@ from datamix.checks.shards import check_shard_file, check_shards
 from datamix.checks.trajectories import check_trajectories, check_trajectory_file
 from datamix.folder import RUN_NAME, run_recipe
 from schemas.errors import InputError, UsageError
-from schemas.files import read_json, sha256_file
 from schemas.progress import Progress
 from schemas.shard import INDEX_NAME
 
 __all__ = ["check_path"]
-
-CHECKPOINT_STATE = "state.json"  # names the checkpoint's tensor files and their SHA-256
 
 
 def check_path(given: str | Path, progress: Progress) -> CheckResult:
@@ -39,7 +37,9 @@ def check_path(given: str | Path, progress: Progress) -> CheckResult:
         check_shards(path, "", result, progress)
         return result
     if (path / CHECKPOINT_STATE).is_file():
-        return _check_checkpoint(path)
+        result = CheckResult(str(given), "checkpoint")
+        result.summary |= check_checkpoint(path, "", result)
+        return result
     if path.is_file() and path.suffix == ".arrow":
         result = CheckResult(str(given), "shard")
         check_shard_file(path, result)
@@ -64,30 +64,10 @@ def _check_run(run: Path, progress: Progress) -> CheckResult:
     if "read" in manifests:
         check_corpus(run, manifests, partitions, result, progress)
     check_trajectories(run, manifests, result, progress)
+    check_resumable(run, result)
     if "shards" in manifests:
         check_shards(run / "shards", "shards/", result, progress)
         check_curriculum(run, result)
-    return result
-
-
-def _check_checkpoint(folder: Path) -> CheckResult:
-    """A checkpoint's state names its tensor files; reading them needs no torch."""
-    result = CheckResult(str(folder), "checkpoint")
-    try:
-        state = read_json(folder / CHECKPOINT_STATE)
-        files: dict[str, str] = dict(state["files"])
-        result.summary["step"] = int(state["step"])
-    except (ValueError, KeyError, TypeError) as error:
-        result.fault(CHECKPOINT_STATE, f"cannot be read as the state of a checkpoint ({error!r})")
-        return result
-    for name, digest in sorted(files.items()):
-        if not (folder / name).is_file():
-            result.fault(name, "is missing")
-        elif sha256_file(folder / name) != digest:
-            result.fault(name, "its bytes differ from the SHA-256 in state.json")
-    if not (folder / "config.json").is_file():
-        result.fault("config.json", "is missing")
-    result.summary["files"] = len(files)
     return result
 
 

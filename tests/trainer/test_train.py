@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -346,3 +347,18 @@ def test_learning_rate_warms_up_stays_and_decays() -> None:
     assert rates == [0.5, *[1.0] * 16, 0.75, 0.5, 0.25]
     short = [learning_rate_at(s, 5, peak=1.0, warmup_steps=100, decay_share=0.0) for s in range(5)]
     assert short == [1.0] * 5
+
+
+@pytest.mark.parametrize("name", ["state.json", "config.json"])
+def test_a_changed_file_of_a_checkpoint_is_refused(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, name: str
+) -> None:
+    make_shards(tmp_path / "shards")
+    with pytest.raises(_DiedError):
+        train(make_recipe(), tmp_path, _StopAt(300))
+    path = checkpoint.latest_checkpoint(tmp_path / "train/checkpoints")
+    assert path is not None
+    text = (path / name).read_text(encoding="utf-8")
+    (path / name).write_text(re.sub(r'("(?:cursor|vocab_size)": )\d+', r"\g<1>1", text), encoding="utf-8")
+    with pytest.raises(CheckError, match=name):
+        train(make_recipe(), tmp_path, Quiet())
