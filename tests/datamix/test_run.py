@@ -16,7 +16,7 @@ from datamix.run import run_job
 from datamix.steps import STEPS, Step, step_key
 from pipelines.context import RunContext, StepOutput
 from pipelines.engine import InProcess
-from schemas.errors import DatamixError, UsageError
+from schemas.errors import DatamixError, RecipeError, UsageError
 from schemas.files import digest_of
 from schemas.manifest import read_manifest
 from schemas.progress import Quiet
@@ -315,4 +315,10 @@ def test_unknown_name_is_said_before_anything_is_done(
     with pytest.raises(UsageError) as caught:
         go(recipe, tmp_path / "run", steps)
     assert expected in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_wrong_rules_are_said_before_anything_is_written(tmp_path: Path, source: Path, steps: tuple[Step, ...]) -> None:
+    with pytest.raises(RecipeError, match="acton: unknown threshold; did you mean 'action'"):
+        go(recipe_for(source, "trajectories.rules.R5.acton=drop"), tmp_path / "run", steps)
     assert not (tmp_path / "run").exists()
