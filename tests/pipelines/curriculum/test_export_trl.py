@@ -116,7 +116,8 @@ def test_datasets_reads_a_shard_as_it_is(run: Path, tmp_path: Path) -> None:
     assert data[0]["segment_ids"] == [segment.segment_id for segment in row.segments]
 
 
-def test_transformers_gives_the_same_ids_from_the_template(bpe: TextTokenizer) -> None:
+@pytest.mark.parametrize("form", ["xml", "json"])
+def test_transformers_gives_the_same_ids_from_the_template(bpe: TextTokenizer, form: str) -> None:
     from pipelines.curriculum.render import render_prompt_ids
     from pipelines.curriculum.template import template_messages
     from pipelines.synthesis.chat import render_messages
@@ -131,5 +132,6 @@ def test_transformers_gives_the_same_ids_from_the_template(bpe: TextTokenizer) -
         Message("assistant", "done", ""),
     ]
     theirs = transformers.AutoTokenizer.from_pretrained(bpe.folder)
-    made = theirs.apply_chat_template(template_messages(messages), tokenize=True, return_dict=True)["input_ids"]
-    assert made == render_prompt_ids(bpe, render_messages(messages)).tolist()
+    asked = {"tokenize": True, "return_dict": True, "tool_call_format": form}
+    made = theirs.apply_chat_template(template_messages(messages), **asked)["input_ids"]
+    assert made == render_prompt_ids(bpe, render_messages(messages, form=form)).tolist()
