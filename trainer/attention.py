@@ -59,7 +59,7 @@ def _per_segment(query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[in
     """One kernel call for all segments of one length, in order of first appearance."""
     if len(set(lengths)) == 1:  # nothing to gather
         shape = (len(lengths), lengths[0])
-        q, k, v = (part.unflatten(0, shape) for part in (query, key, value))
+        q, k, v = (part.view(*shape, *part.shape[1:]) for part in (query, key, value))
         return _sdpa(q, k, v, causal=True).flatten(0, 1)
     by_length: dict[int, list[int]] = {}
     for position, length in enumerate(lengths):
