@@ -11,6 +11,7 @@ from pipelines.curriculum.export import export_shards
 from pipelines.curriculum.inspect import read_row
 from pipelines.curriculum.shards import shards
 from pipelines.synthesis.tokens import TextTokenizer
+from schemas.shard import read_index
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
@@ -42,10 +43,15 @@ def tiny_llama(vocab_size: int) -> Any:
     return transformers.LlamaForCausalLM(config).float()
 
 
-def our_loss(model: Any, shard: Path, row: int) -> float:
-    """Mean over trained tokens of the row by the looped model with one pass, from the same weights."""
+def our_loss(model: Any, folder: Path, stage: str, row: int) -> float:
+    """The trainer's own loss of a row, read by its reader, by the looped model with one pass and the same weights."""
     from trainer.config import LoopedConfig
+    from trainer.groups import plan_row
     from trainer.model import LoopedTransformer
+    from trainer.optimizer import make_optimizer
+    from trainer.shards import StageReader
+    from trainer.step import StepSettings, gradient_step
+    from trainer.world import World
 
     c = model.config
     ours = LoopedTransformer(
@@ -67,21 +73,20 @@ def our_loss(model: Any, shard: Path, row: int) -> float:
         )
     )
     ours.load_state_dict(model.state_dict())
-    packed = read_row(shard, row)
-    ids = torch.from_numpy(packed.ids.astype("int64"))
-    mask = torch.from_numpy(packed.mask.copy())
-    with torch.no_grad():
-        logits = ours(ids, [segment.length for segment in packed.segments])
-    losses = torch.nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="none")
-    return float(losses[mask[1:]].mean())
+    index = read_index(folder)
+    reader = StageReader(folder, next(s for s in index.stages if s.name == stage), index.vocab_size)
+    settings = StepSettings("token-mean", clip_norm=1e9, bf16=False)
+    plans = [plan_row(reader[row], index.stages[-1].context_tokens)]
+    counts = gradient_step(ours, make_optimizer(ours, 0.0), plans, settings, World(), lambda tokens: None)
+    assert counts.loss is not None and counts.left_out_tokens == 0
+    return counts.loss
 
 
 def test_trl_trains_two_steps_and_its_loss_is_ours(run: Path, bpe: TextTokenizer, tmp_path: Path) -> None:
     said = export_shards(run / "shards", tmp_path / "trl", "trl", bpe, stage="sft-1-1024")
     data = datasets.load_dataset("parquet", data_files=said["files"][0], split="train", cache_dir=str(tmp_path / "c"))
-    shard = run / "shards" / "sft-1-1024" / "part-00000.arrow"
     model = tiny_llama(bpe.vocab_size)
-    expected = our_loss(model, shard, 0)
+    expected = our_loss(model, run / "shards", "sft-1-1024", 0)
     trainer = trl.SFTTrainer(
         model=model,
         processing_class=transformers.AutoTokenizer.from_pretrained(run / "tokenizer"),
