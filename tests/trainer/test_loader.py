@@ -100,26 +100,41 @@ def test_resuming_after_any_batch_goes_on_in_the_same_order(tmp_path: Path, make
         assert seen + _order(fresh, rows) == whole
 
 
-def test_one_then_three_then_two_ranks_keep_one_global_order(tmp_path: Path, make_shards: Any) -> None:
+@pytest.mark.parametrize("rows", [1, 4])
+def test_one_then_three_then_two_ranks_keep_one_global_order(tmp_path: Path, make_shards: Any, rows: int) -> None:
+    """Stopped after any batch, and once more after any later one: with batches of one row, at every row."""
     make_shards(tmp_path)
-    whole = _order(ShardLoader(tmp_path, seed=1), 4)
-    state, seen = None, []
-    for world, batches in ((1, 1), (3, 2), (2, 99)):
-        loaders = [ShardLoader(tmp_path, seed=1) for _ in range(world)]
-        for loader in loaders:
-            if state:
-                loader.seek(state)
-        for _ in range(batches):
-            parts = [loader.next_batch(4) for loader in loaders]
-            if parts[0] is None:
-                break
-            shares = [part.share(rank, world) for rank, part in enumerate(parts)]
-            assert len({row for share in shares for row in share}) == sum(map(len, shares))
-            merged = [shares[i % world][i // world] for i in range(sum(map(len, shares)))]
-            seen += [(parts[0].stage, parts[0].epoch, row) for row in merged]
-        state = loaders[0].state
-        assert all(loader.state == state for loader in loaders)
-    assert seen == whole
+    whole = _order(ShardLoader(tmp_path, seed=1), rows)
+    loaders = [ShardLoader(tmp_path, seed=1) for _ in range(3)]
+    start, steps = loaders[0].state, len(whole)
+    for first in range(steps):
+        for second in range(0, steps - first, 3):
+            state, seen = start, []
+            for world, batches in ((1, first), (3, second), (2, steps)):
+                state, part = _ranks(
+                    loaders[:world], LoaderState(**json.loads(json.dumps(state.to_json()))), rows, batches
+                )
+                seen += part
+            assert seen == whole
+
+
+def _ranks(
+    loaders: list[ShardLoader], state: LoaderState, rows: int, batches: int
+) -> tuple[LoaderState, list[tuple[int, int, int]]]:
+    """What the ranks read of up to `batches` batches from `state` on, put together in global order."""
+    world, seen = len(loaders), []
+    for loader in loaders:
+        loader.seek(state)
+    for _ in range(batches):
+        parts = [loader.next_batch(rows) for loader in loaders]
+        if parts[0] is None:
+            break
+        shares = [part.share(rank, world) for rank, part in enumerate(parts) if part is not None]
+        assert len({row for share in shares for row in share}) == sum(map(len, shares))
+        merged = [shares[i % world][i // world] for i in range(sum(map(len, shares)))]
+        seen += [(parts[0].stage, parts[0].epoch, row) for row in merged]
+    assert all(loader.state == loaders[0].state for loader in loaders)
+    return loaders[0].state, seen
 
 
 def test_order_changes_with_the_seed_and_with_the_shards(tmp_path: Path, make_shards: Any) -> None:
