@@ -27,6 +27,7 @@ __all__ = [
     "describe_run",
     "examine_folder",
     "locked",
+    "read_output",
     "run_recipe",
 ]
 
@@ -131,6 +132,17 @@ def describe_run(run: str | Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not {"recipe", "digest"} <= set(found):
         raise InputError("not the run.json of a run ('recipe' and 'digest' are missing)", path=str(path), todo=todo)
     return found
+
+
+def read_output(path: Path) -> Any:
+    """A JSON file that a finished step wrote. Raises InputError when it is missing or damaged."""
+    todo = "`datamix check` says what else is off; the same `datamix run` with --from makes it again"
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        raise InputError("is missing", path=str(path), todo=todo) from None
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})", path=str(path), todo=todo) from None
 
 
 def run_recipe(run: str | Path) -> Recipe:

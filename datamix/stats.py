@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet as pq
 
-from datamix.folder import describe_run, run_recipe
+from datamix.folder import describe_run, read_output, run_recipe
 from datamix.run import TIMINGS_NAME
 from datamix.stats_stages import left_out_figures, stage_figures, training_figures
 from datamix.steps import STEPS
@@ -156,7 +156,7 @@ def _with_tokens(frame: pl.DataFrame, run: Path, part: int, mixed: bool) -> pl.D
 
 
 def _mixture_report(run: Path) -> dict[str, Any]:
-    report = read_json(run / "mixture" / "report.json")
+    report = read_output(run / "mixture" / "report.json")
     return report if isinstance(report, dict) else {}
 
 

@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datamix.folder import read_output
 from schemas.errors import CheckError
-from schemas.files import read_json
 from schemas.manifest import Manifest
 from schemas.shard import StageIndex, read_index
 
@@ -93,7 +93,7 @@ def training_figures(run: Path, manifests: dict[str, Manifest]) -> dict[str, Any
     """{"training": …, "evaluation": …} as far as those steps are done."""
     figures: dict[str, Any] = {}
     if "train" in manifests:
-        figures["training"] = read_json(run / "train" / "summary.json")
+        figures["training"] = read_output(run / "train" / "summary.json")
     if "evaluate" in manifests:
-        figures["evaluation"] = read_json(run / "evaluate" / "results.json")
+        figures["evaluation"] = read_output(run / "evaluate" / "results.json")
     return figures

@@ -62,9 +62,9 @@ def write_manifest(run: str | Path, manifest: Manifest) -> None:
 
 
 def read_manifest(run: str | Path, step: str) -> Manifest | None:
-    """The manifest of `step`, or None when the step was not finished."""
+    """The manifest of `step`, or None when the step was not finished or its manifest is damaged: it is done again."""
     try:
         raw = read_json(manifest_path(run, step))
-    except (FileNotFoundError, ValueError):
+        return Manifest(raw["step"], raw["key"], [FileEntry(**f) for f in raw["files"]], raw.get("counts", {}))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Manifest(raw["step"], raw["key"], [FileEntry(**f) for f in raw["files"]], raw.get("counts", {}))

@@ -69,7 +69,10 @@ class TextTokenizer:
     def config(self) -> dict[str, Any]:
         """tokenizer_config.json, or {} when the folder has none."""
         path = self.folder / "tokenizer_config.json"
-        loaded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        try:
+            loaded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        except ValueError as error:
+            raise InputError(f"not JSON ({error})", path=str(path), todo="Give a whole tokenizer folder") from None
         return loaded if isinstance(loaded, dict) else {}
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from datamix.folder import claim_folder
 from datamix.stats import run_stats
 from pipelines.corpus.tables import VERDICT_SCHEMAS, documents_part, verdict_part, write_part
 from schemas.document import DOCUMENT_SCHEMA
+from schemas.errors import InputError
 from schemas.files import sha256_file, write_json
 from schemas.manifest import Manifest, write_manifest
 from schemas.recipe import parse_recipe
@@ -266,3 +268,12 @@ def test_report_without_plotly_names_the_extra(run: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "datamix.report_plots", raising=False)
     refused = CliRunner().invoke(report_command, [str(run)])
     assert "pip install 'datamix[report]'" in str(refused.exception)
+
+
+@pytest.mark.parametrize("name", ["mixture/report.json", "train/summary.json", "evaluate/results.json"])
+def test_damaged_output_is_named(small_run: Path, tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(small_run, run)
+    (run / name).write_text('{"cut', encoding="utf-8")
+    with pytest.raises(InputError, match=rf"{name}: not JSON"):
+        run_stats(run)

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.errors import CheckError, InputError
 from schemas.files import read_json, write_json
-from schemas.manifest import Manifest, describe_files, read_manifest, write_manifest
+from schemas.manifest import Manifest, describe_files, manifest_path, read_manifest, write_manifest
 from schemas.shard import ShardFile, ShardIndex, StageIndex, read_index, shard_schema, token_type, write_index
 
 
@@ -71,4 +71,12 @@ def test_manifest_round_trip_and_absence(tmp_path: Path) -> None:
 def test_half_written_manifest_counts_as_absent(tmp_path: Path) -> None:
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests" / "read.json").write_text('{"step": "re')
+    assert read_manifest(tmp_path, "read") is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"step": "read", "key": "k", "files": [{"path": "a"}]}'])
+def test_damaged_manifest_is_a_step_that_is_not_done(tmp_path: Path, text: str) -> None:
+    path = manifest_path(tmp_path, "read")
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8")
     assert read_manifest(tmp_path, "read") is None

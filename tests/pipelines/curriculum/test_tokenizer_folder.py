@@ -174,3 +174,10 @@ def test_the_form_of_calls_is_in_the_template_and_the_config(
 )
 def test_the_sample_follows_the_shares(total: int, supply: dict[str, int], expected: dict[str, int]) -> None:
     assert share_out(total, supply, {"math": 0.75, "code": 0.25}) == expected
+
+
+def test_damaged_configuration_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(Tokenizer(models.BPE()).to_str(), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: not JSON"):
+        _ = load_tokenizer(tmp_path).config
