@@ -42,8 +42,12 @@ def locked(run: Path) -> Iterator[None]:
 
     Raises UsageError naming the process that holds it.
     """
-    run.mkdir(parents=True, exist_ok=True)
-    with open(run / LOCK_NAME, "a+", encoding="ascii") as handle:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        handle = open(run / LOCK_NAME, "a+", encoding="ascii")  # noqa: SIM115  (closed by the with below)
+    except OSError as error:
+        raise UsageError(f"--out {run}: cannot be written ({error.strerror}). Give a folder that can be") from None
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

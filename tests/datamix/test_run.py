@@ -322,3 +322,8 @@ def test_wrong_rules_are_said_before_anything_is_written(tmp_path: Path, source:
     with pytest.raises(RecipeError, match="acton: unknown threshold; did you mean 'action'"):
         go(recipe_for(source, "trajectories.rules.R5.acton=drop"), tmp_path / "run", steps)
     assert not (tmp_path / "run").exists()
+
+
+def test_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path, source: Path, steps: tuple[Step, ...]) -> None:
+    with pytest.raises(UsageError, match=r"--out .*: cannot be written \(Not a directory\)"):
+        go(recipe_for(source), source / "below" / "a-file", steps)

@@ -266,6 +266,12 @@ def _refuse_useless_sources(tasks: list[ReadTask], results: list[dict[str, Any]]
                 field=first["field"],
                 todo="Check the source's path and its 'text' key or column",
             )
+    if not any(documents.values()):
+        names = ", ".join(sorted({f"'{task.config.name}'" for task in tasks}))
+        raise InputError(
+            f"no document in any source ({names}): the files hold no record",
+            todo="Give sources whose files hold records",
+        )
 
 
 def _problems(source: str, tasks: list[ReadTask]) -> Iterator[dict[str, Any]]:

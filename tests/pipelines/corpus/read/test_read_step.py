@@ -177,6 +177,13 @@ def test_a_source_of_which_no_record_is_usable_is_an_error_not_an_empty_corpus(r
     )
 
 
+def test_sources_without_any_record_are_an_error_before_anything_is_paid_for(read: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n\n")
+    with pytest.raises(InputError, match=r"no document in any source \('s0'\): the files hold no record"):
+        read({"path": str(path)})
+
+
 def test_two_sources_keep_their_own_ids_licences_and_domains(read: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "same", "license": "MIT"}\n{"text": "other"}\n')
