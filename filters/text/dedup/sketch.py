@@ -216,5 +216,5 @@ def _profiles(profiles: Bytes | None, rows: int) -> Bytes:
 
 
 def _odd_multipliers(count: int) -> npt.NDArray[np.uint64]:
-    random = np.random.Generator(np.random.PCG64(HASH_SEED + 1))
-    return random.integers(0, 2**63, count, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    generator = np.random.Generator(np.random.PCG64(HASH_SEED + 1))
+    return generator.integers(0, 2**63, count, dtype=np.uint64) * np.uint64(2) + np.uint64(1)

@@ -64,8 +64,8 @@ def tables() -> Tables:
             points[point] = point | int(MARK_FLAG)
     for point in _unstable_points():
         points[point] |= NFC_FLAG
-    random: Any = np.random.Generator(np.random.PCG64(HASH_SEED))
-    values = random.integers(1, 2**63, 128, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    generator: Any = np.random.Generator(np.random.PCG64(HASH_SEED))
+    values = generator.integers(1, 2**63, 128, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     hashes = np.zeros((2, 256), np.uint64)
     words = np.zeros((2, 256), np.uint64)
     kept = np.zeros((2, 256), np.uint64)
