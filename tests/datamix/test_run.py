@@ -1,4 +1,7 @@
-"""The runner: keys decide what runs, manifests come last, a stopped run continues, a foreign folder is refused."""
+"""The runner: keys decide what runs, manifests come last, a stopped run continues, a foreign folder is refused.
+
+Promise 3 of DESIGN §4, the runner half: stopped anywhere, continued to the same bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A whole small run from real text and real tasks to a trained model: the promises that need every step."""
+"""A whole small run from real text and real tasks to a trained model: the promises that need every step.
+
+Promises 2 (nothing lost, nothing doubled) and 4 (everything explains itself) of DESIGN §4.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Loss over trained tokens; promise 5 of DESIGN §4: a mistake stays in context and is not trained, its recovery is."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import settings
 
 from pipelines.context import RunContext
 from pipelines.curriculum.tokenizer import train_bpe, write_tokenizer_folder
@@ -22,9 +21,6 @@ from schemas.document import DOCUMENT_SCHEMA, document_id, partition_of
 from schemas.progress import Quiet
 from schemas.recipe import Recipe, parse_recipe
 from schemas.trajectory import TRAJECTORY_SCHEMA, Message, Task, ToolCall, Trajectory, trajectory_id
-
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")  # the first call compiles
 
 PARTS = 2
 TEXT = """the sum of two odd numbers is even because each leaves one when halved def return import while energy mass

@@ -1,4 +1,7 @@
-"""The shards step: multiset in = shards + audit, masks as the messages say, same bytes for every way of running."""
+"""The shards step: multiset in = shards + audit, masks as the messages say, same bytes for every way of running.
+
+Promise 6 of DESIGN §4: no truncation, no silent drop; what does not fit has an audit row and its token bill.
+"""
 
 import json
 from collections import Counter

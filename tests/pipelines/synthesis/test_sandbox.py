@@ -1,4 +1,7 @@
-"""Abuse of the sandbox, at every level that this machine can give: each attempt ends as a result, nothing is left."""
+"""Abuse of the sandbox, at every level that this machine can give: each attempt ends as a result, nothing is left.
+
+Promise 8 of DESIGN §4: code from a teacher or a corpus runs only in the sandbox.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The step as a whole: partitions, order, origins, limits, sources that are not there, any number of workers."""
+"""The step as a whole: partitions, order, origins, limits, sources that are not there, any number of workers.
+
+Promise 7 of DESIGN §4, the documents half: one bad record never ends a run; it is named, counted and kept aside.
+"""
 
 from __future__ import annotations
 
