@@ -185,12 +185,21 @@ class ForeignRenderer:
         """Where an answer begins in `closed`: after what the template puts before it, as far as that is there.
 
         A prompt may hold more than the history (an opening think tag) or less (an end token at the last turn only).
+        Words that the history has and `closed` has not (a system text that only an unanswered turn carries) would
+        move the opening into an earlier turn: HistoryError.
         """
         opened = self._template.render(before, tools, prompt=True)
         if closed.startswith(opened):
             return len(opened)
         so_far = self._so_far(before, tools) or ""
         at = self._aligned(closed, _common(so_far, closed))
+        if self._spelling.sub("", so_far[at:]).strip():
+            raise HistoryError(
+                f"the chat template writes what comes before message {len(before)} differently once it is answered",
+                path=str(self._tokenizer.folder),
+                field=f"messages[{len(before)}]",
+                todo="Use a template that keeps earlier turns as they were",
+            )
         header = opened[len(so_far) :] if opened.startswith(so_far) else opened[at:]
         return self._aligned(closed, at + _common(header, closed[at:]))
 

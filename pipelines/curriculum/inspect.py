@@ -111,8 +111,8 @@ def open_shard(path: str | Path) -> pa.ipc.RecordBatchFileReader:
         raise InputError(f"not a whole Arrow file ({error})", path=str(path), todo="Write the shards again") from None
     if metadata.get(b"datamix.record") != b"shard":
         raise InputError("an Arrow file, but not a shard", path=str(path), todo="Give a file under RUN/shards")
-    version = metadata.get(b"datamix.version", b"0").decode()
-    if int(version) > int(SHARD_VERSION):
+    version = metadata.get(b"datamix.version", b"0").decode(errors="replace")
+    if not version.isdecimal() or int(version) > int(SHARD_VERSION):
         raise CheckError(f"{path}: shard version {version} is newer than {SHARD_VERSION}. Update datamix")
     return reader
 
@@ -265,10 +265,12 @@ class _Turns:
         self._start, self._end = tokenizer.control_id(TURN_START), tokenizer.control_id(TURN_END)
 
     def faults(self, row: Row) -> list[str]:
-        """Trained runs that are no assistant turn."""
+        """Segments that begin inside a turn, and trained runs that are no assistant turn."""
         found = []
         for number, segment in enumerate(row.segments):
             at = segment.start
+            if int(row.ids[at]) != self._start:
+                found.append(f"segment {number} does not begin with a turn")
             for count, reason in segment.runs:
                 if reason == TRAINED:
                     ids = row.ids[at : at + count]

@@ -61,6 +61,9 @@ FORGETS_THINKING = """{% set ns = namespace(last=-1) %}{% for m in messages %}
 END_ONLY_LAST = """{% for m in messages %}{{- '<|' + m.role + '|>' + m.content }}
 {%- if loop.last %}{{- eos_token }}{% endif %}{% endfor %}
 {%- if add_generation_prompt %}{{- '<|assistant|>' }}{% endif %}"""
+SYSTEM_IN_LAST_TURN = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}
+{{- '[INST] ' }}{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content + '\\n\\n' }}{% endif %}
+{{- m.content + '[/INST]' }}{% elif m.role == 'assistant' %}{{ m.content + eos_token }}{% endif %}{% endfor %}"""
 
 ADDED = [
     *["<s>", "</s>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]", "[gMASK]"],
@@ -229,6 +232,17 @@ def test_a_single_user_turn_needs_no_split(their_tokenizer: MakeTokenizer) -> No
 def test_an_end_token_at_the_last_turn_only_drops_no_trajectory(their_tokenizer: MakeTokenizer) -> None:
     tokenizer = their_tokenizer(END_ONLY_LAST)
     assert texts(tokenizer, one(tokenizer, TWO_TURNS)) == ["A<|user|>", "B</s>"]
+
+
+@pytest.mark.parametrize("history", ["refuse", "split"])
+def test_a_prompt_whose_words_vanish_once_answered_never_trains_the_user(
+    their_tokenizer: MakeTokenizer, history: str
+) -> None:
+    tokenizer = their_tokenizer(SYSTEM_IN_LAST_TURN)
+    asked = [Message("user", "one"), Message("assistant", "A", train=True)]
+    assert texts(tokenizer, one(tokenizer, asked)) == ["A</s>"]
+    with pytest.raises(HistoryError, match=r"messages\[2\].*what comes before message 2 differently"):
+        many(tokenizer, [Message("system", "S"), *asked], history=history)
 
 
 @pytest.mark.parametrize(

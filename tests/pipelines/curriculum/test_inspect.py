@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -198,11 +199,19 @@ def test_training_on_a_user_turn_or_half_a_turn_is_named(run: Path) -> None:
         row["mask_reasons"].insert(place + 1, {"tokens": 1, "reason": "header"})
         row["loss_mask"][end - 1] = False
 
+    def boundary(row: dict[str, Any]) -> None:
+        row["segment_lengths"][0] += 1
+        row["segment_lengths"][1] -= 1
+
     pristine = {path: path.read_bytes() for path in (run / "shards").rglob("*") if path.is_file()}
-    for change, fault in ((user_turn, "follow no assistant header"), (half_a_turn, "are not one whole turn")):
+    for change, fault in (
+        (user_turn, r"segment 0 trains tokens from \d+ on that follow no assistant header"),
+        (half_a_turn, r"segment 0 trains tokens from \d+ on that are not one whole turn"),
+        (boundary, "segment 1 does not begin with a turn"),
+    ):
         rewritten(run, change)
         faults = check_shards(run / "shards", run / "tokenizer")
-        assert len(faults) == 1 and "row 0: segment 0 trains tokens from" in faults[0] and fault in faults[0]
+        assert len(faults) == 1 and re.search(f"row 0: {fault}$", faults[0])
         for path, data in pristine.items():
             path.write_bytes(data)
 
@@ -219,6 +228,11 @@ def test_a_newer_shard_and_other_arrow_files_are_refused(tmp_path: Path) -> None
         pass
     with pytest.raises(CheckError, match="version 99 is newer"):
         open_shard(tmp_path / "new.arrow")
+    odd = schema.with_metadata({"datamix.record": "shard", "datamix.version": "1.x"})
+    with pa.ipc.new_file(str(tmp_path / "odd.arrow"), odd):
+        pass
+    with pytest.raises(CheckError, match=r"version 1\.x is newer"):
+        open_shard(tmp_path / "odd.arrow")
     with pytest.raises(InputError, match="not a shard"):
         open_shard(tmp_path / "plain.arrow")
     with pytest.raises(InputError, match="no such shard"):
