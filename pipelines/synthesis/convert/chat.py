@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import orjson
+
 from pipelines.synthesis.convert.writer import LeftOut, Losses, trained, weight_of
 from schemas.trajectory import Message, ToolCall, Trajectory
 
@@ -24,8 +26,9 @@ _METADATA = "labels, signals and mask reasons stay behind (the mask itself is wr
 def arguments_object(call: ToolCall) -> Any:
     """The arguments parsed when they are a JSON object, else the text itself."""
     try:
-        value = json.loads(call.arguments)
-    except ValueError:
+        orjson.loads(call.arguments)  # refuses what a row of strict JSON in UTF-8 cannot hold: NaN, lone surrogates
+        value = json.loads(call.arguments)  # keeps integers of any size
+    except (ValueError, RecursionError):
         return call.arguments
     return value if isinstance(value, dict) else call.arguments
 
@@ -34,7 +37,7 @@ def is_json(text: str) -> bool:
     """Whether a text is JSON."""
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

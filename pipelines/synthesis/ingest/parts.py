@@ -109,6 +109,8 @@ def _part_text(part: Any, notes: Notes, field: str) -> str:
     if kind in _TEXT_PARTS:
         text = part.get("text", part.get("value", part.get("refusal")))
         if text is None:
+            if "type" not in part and any(value is not None for value in part.values()):
+                raise RecordError(field, "a content part must have a type or a text", part)
             return ""
         if not isinstance(text, str):
             raise RecordError(field, "the text of a part must be a string", text)

@@ -123,8 +123,9 @@ def parse_json(data: bytes) -> tuple[Any, list[str]]:
     """(value, repairs) of one JSON text. Raises ValueError saying where the text stops being JSON.
 
     orjson refuses what some writers emit (NaN, Infinity, lone surrogates, bytes that are not UTF-8): those are read
-    by the standard library, replaced by null or U+FFFD, and named in `repairs`.
+    by the standard library, replaced by null or U+FFFD, and named in `repairs`. A byte order mark is no repair.
     """
+    data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         return orjson.loads(data), []
     except orjson.JSONDecodeError as refusal:

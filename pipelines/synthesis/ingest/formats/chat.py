@@ -96,6 +96,14 @@ def _without_thinking(content: Any) -> tuple[Any, str | None]:
     return rest, "\n\n".join(str(part.get("thinking") or "") for part in thoughts)
 
 
+def _thinking_blocks(blocks: Any) -> str | None:
+    """The thinking that LiteLLM (SWE-agent 1.x) keeps beside the content."""
+    if not isinstance(blocks, list):
+        return None
+    thoughts = (block.get("thinking") for block in blocks if isinstance(block, dict))
+    return "\n\n".join(thought for thought in thoughts if isinstance(thought, str)) or None
+
+
 def _assistant(message: Message, raw: Mapping[str, Any], notes: Notes, field: str, thought: str | None) -> None:
     calls = raw.get("tool_calls") or []
     if not isinstance(calls, list):
@@ -112,6 +120,11 @@ def _assistant(message: Message, raw: Mapping[str, Any], notes: Notes, field: st
             raise RecordError(f"{field}.unparsed_tool_calls[{index}].raw_text", "must be a string", broken)
         notes.add("calls that the source could not parse, kept raw")
         message.tool_calls.append(ToolCall("", "", text))
+    refusal = raw.get("refusal")
+    if not message.content and isinstance(refusal, str) and refusal:
+        notes.add("refusals, taken as the content")
+        message.content = refusal
+    thought = thought or _thinking_blocks(raw.get("thinking_blocks"))
     reasoning = raw.get("reasoning_content") or raw.get("reasoning") or raw.get("thinking") or thought
     if isinstance(reasoning, str) and reasoning:
         message.reasoning = reasoning

@@ -5,6 +5,7 @@ Also what axolotl, ms-swift, slime, tinker, verl and torchtune read: their mask 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,14 +31,15 @@ def task_of(row: Mapping[str, Any]) -> Task:
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
-    """`resolved`, `target` or `success` (booleans) and `reward` (a number), else unknown."""
+    """`resolved`, `target` or `success` (booleans) and `reward` (a finite number), else unknown."""
+    reward = row.get("reward")
+    if not isinstance(reward, int | float) or not math.isfinite(reward):
+        reward = None
     for key in ("resolved", "target", "success"):
         value = row.get(key)
         if isinstance(value, bool):
-            reward = row.get("reward")
-            return Outcome(value, float(reward) if isinstance(reward, int | float) else None, key)
-    reward = row.get("reward")
-    if isinstance(reward, int | float) and not isinstance(reward, bool):
+            return Outcome(value, None if reward is None else float(reward), key)
+    if reward is not None and not isinstance(reward, bool):
         return Outcome(reward >= 1, float(reward), "reward")
     return Outcome()
 

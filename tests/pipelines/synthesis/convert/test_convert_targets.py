@@ -2,6 +2,7 @@
 
 import json
 
+import orjson
 import pyarrow.parquet as pq
 import pytest
 
@@ -244,3 +245,18 @@ def test_an_empty_or_foreign_file_is_an_input_error_and_writes_nothing(tmp_path)
 def test_every_target_of_the_promise_is_there():
     promised = "openai axolotl trl llamafactory swift slime tinker verl sharegpt atif megatron"
     assert sorted(TARGETS) == sorted(promised.split())
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, '{"a": ' + "[" * 50_000 + "]" * 50_000 + "}", '{"a": NaN}',
+                                       '{"a": "\\ud800"}', '{"a": ' + "[" * 900 + "]" * 900 + "}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "target", ["openai", "axolotl", "slime", "tinker", "swift", "llamafactory", "sharegpt", "atif"]
+)
+def test_arguments_that_no_strict_json_row_can_hold_end_no_conversion(tmp_path, target, arguments):
+    source, out = tmp_path / "t.parquet", tmp_path / "out.jsonl"
+    masked = Message("assistant", "", None, [ToolCall("c1", "run", arguments)], train=False)
+    reply = [Message("tool", "no", tool_call_id="c1", name="run"), Message("assistant", "Done.", train=True)]
+    write_trajectories(source, [run(Message("user", "go"), masked, *reply)])
+    convert_file(source, target, out)
+    (line,) = out.read_text("utf-8").splitlines()
+    orjson.loads(line)

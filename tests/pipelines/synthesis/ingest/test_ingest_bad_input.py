@@ -242,3 +242,34 @@ def test_reading_is_deterministic_and_ids_differ_by_content(ingest):
     second, _ = ingest(lines=rows)
     assert [t.id for t in first] == [t.id for t in second]
     assert len({t.id for t in first}) == 5
+
+
+def test_a_byte_order_mark_before_a_single_record_is_skipped(tmp_path):
+    path = tmp_path / "bom.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(chat(calls(content="hi"))).encode() + b"\n")
+    (found,) = read_file(str(path))
+    assert [m.content for m in found.messages] == ["go", "hi"]
+
+
+def test_content_that_is_an_object_without_text_is_set_aside_and_not_emptied(ingest):
+    found, (aside,) = ingest(chat({"role": "assistant", "content": {"answer": 42}}))
+    assert found == []
+    assert (aside.field, aside.problem) == ("messages[1].content[0]", "a content part must have a type or a text")
+
+
+def test_a_refusal_beside_null_content_is_what_the_model_said(ingest):
+    (found,), _ = ingest(chat({"role": "assistant", "content": None, "refusal": "I cannot."}))
+    assert found.messages[1].content == "I cannot."
+    assert found.notes == ["refusals, taken as the content"]
+
+
+def test_thinking_blocks_beside_the_content_are_the_reasoning(ingest):
+    blocks = [{"type": "thinking", "thinking": "deep", "signature": "x"}, {"type": "redacted_thinking", "data": "z"}]
+    (found,), _ = ingest(chat({"role": "assistant", "content": "look", "thinking_blocks": blocks}))
+    assert (found.messages[1].reasoning, found.messages[1].content) == ("deep", "look")
+
+
+def test_a_reward_that_is_no_finite_number_is_an_unknown_outcome(ingest):
+    (found,), _ = ingest('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],'
+                         ' "reward": 1e999}')  # fmt: skip
+    assert (found.outcome.success, found.outcome.reward) == (None, None)
