@@ -191,9 +191,12 @@ class ForeignRenderer:
         opened = self._template.render(before, tools, prompt=True)
         if closed.startswith(opened):
             return len(opened)
-        so_far = self._so_far(before, tools) or ""
+        history = self._so_far(before, tools)
+        so_far = history or ""
         at = self._aligned(closed, _common(so_far, closed))
-        if self._spelling.sub("", so_far[at:]).strip():
+        said = opened if history is None else so_far
+        lost = self._spelling.sub("", said[self._aligned(closed, _common(said, closed)) :])
+        if lost.replace("<think>", "").replace("</think>", "").strip():
             raise HistoryError(
                 f"the chat template writes what comes before message {len(before)} differently once it is answered",
                 path=str(self._tokenizer.folder),

@@ -245,6 +245,15 @@ def test_a_prompt_whose_words_vanish_once_answered_never_trains_the_user(
         many(tokenizer, [Message("system", "S"), *asked], history=history)
 
 
+def test_nor_where_the_template_refuses_a_history_without_a_prompt(their_tokenizer: MakeTokenizer) -> None:
+    refuses = "{% if messages[-1].role != 'assistant' and not add_generation_prompt %}{{ raise_exception('no') }}"
+    tokenizer = their_tokenizer(refuses + "{% endif %}" + SYSTEM_IN_LAST_TURN)
+    asked = [Message("user", "one"), Message("assistant", "A", train=True)]
+    assert texts(tokenizer, one(tokenizer, asked)) == ["A</s>"]
+    with pytest.raises(HistoryError, match="what comes before message 2 differently"):
+        many(tokenizer, [Message("system", "S"), *asked])
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
