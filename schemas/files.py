@@ -6,6 +6,7 @@ Not guaranteed: that temporary files (`.tmp-*`) of a killed process are gone; `r
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -33,9 +34,12 @@ TEMPORARY_PREFIX = ".tmp-"
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends well it is fsynced and renamed to `path`.
 
-    The temporary file is removed when the block raises. Parent folders are made.
+    The temporary file is removed when the block raises. Parent folders are made. Raises IsADirectoryError when `path`
+    is a folder, before the work is done.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder. Name a file to write", os.fspath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{target.name}"
     try:

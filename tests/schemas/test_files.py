@@ -88,3 +88,10 @@ def test_sha256_of_a_file_is_the_published_value(tmp_path: Path) -> None:
     path = tmp_path / "abc"
     path.write_bytes(b"abc")  # FIPS 180-2, appendix B.1
     assert sha256_file(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_folder_as_the_target_is_refused_by_its_own_name_before_any_work(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder") as refused, atomic_path(tmp_path):
+        pytest.fail("the block must not run")
+    assert refused.value.filename == str(tmp_path)
+    assert list(tmp_path.parent.glob(".tmp-*")) == []
