@@ -25,6 +25,7 @@ __all__ = ["print_row", "row_to_json", "shard_row", "style_of", "visible", "writ
 STYLES = {
     "trained": ("bold green", "#12823b", "predicted and trained on"),
     "header": ("dim", "#8a94a0", "turn headers and line ends, never trained"),
+    "segment_start": ("dim", "#8a94a0", "first token of a segment, which nothing precedes"),
     "system": ("blue", "#1d5fbf", "system text and tool list, context only"),
     "user": ("cyan", "#0b7d8c", "user text, context only"),
     "tool": ("yellow", "#9a6b00", "tool results, context only"),

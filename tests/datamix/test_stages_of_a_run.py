@@ -21,7 +21,9 @@ from datamix.commands.export_shards import command as export_shards
 from datamix.commands.plan import command as plan
 from datamix.folder import claim_folder
 from datamix.provenance import explain_token
+from datamix.views.shard import MASKED, style_of
 from pipelines.context import RunContext
+from pipelines.curriculum.assemble import SEGMENT_START
 from pipelines.curriculum.inspect import read_row
 from pipelines.curriculum.shards import shards
 from pipelines.curriculum.tokenizer import train_bpe, write_tokenizer_folder
@@ -284,3 +286,8 @@ def test_wrong_exports_are_refused(split_run: Path, history_run: Path, tmp_path:
     (other / "tokenizer.json").write_text(json.dumps(raw), encoding="utf-8")
     shrunk = error_of(str(split_run), "--to", "trl", "--out", out, "--tokenizer", str(other))
     assert isinstance(shrunk, CheckError) and "made with another tokenizer" in str(shrunk)
+
+
+def test_a_first_token_is_not_shown_as_a_masked_turn() -> None:
+    assert style_of(SEGMENT_START)[2] == "first token of a segment, which nothing precedes"
+    assert style_of("R2:exit_code") == MASKED
