@@ -112,8 +112,13 @@ def _assistant(message: Message, raw: Mapping[str, Any], notes: Notes, field: st
         call_from_function(call, notes, f"{field}.tool_calls[{index}]") for index, call in enumerate(calls)
     ]
     legacy = raw.get("function_call")
-    if isinstance(legacy, dict) and not message.tool_calls:
-        message.tool_calls = [ToolCall("", str(legacy.get("name", "")), arguments_text(legacy.get("arguments"), notes))]
+    if legacy and not (isinstance(legacy, dict) and all(value is None for value in legacy.values())):
+        if not isinstance(legacy, dict) or not isinstance(legacy.get("name"), str):
+            raise RecordError(f"{field}.function_call", "a call must be an object with a name", legacy)
+        if message.tool_calls:
+            notes.add("function_call beside tool_calls, left out")
+        else:
+            message.tool_calls = [ToolCall("", legacy["name"], arguments_text(legacy.get("arguments"), notes))]
     for index, broken in enumerate(raw.get("unparsed_tool_calls") or []):
         text = broken.get("raw_text") if isinstance(broken, dict) else None
         if not isinstance(text, str):

@@ -273,3 +273,20 @@ def test_a_reward_that_is_no_finite_number_is_an_unknown_outcome(ingest):
     (found,), _ = ingest('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],'
                          ' "reward": 1e999}')  # fmt: skip
     assert (found.outcome.success, found.outcome.reward) == (None, None)
+
+
+@pytest.mark.parametrize("legacy", ["auto", {"name": None, "arguments": "{}"}, ["f"]])
+def test_a_legacy_call_without_a_name_is_set_aside(ingest, legacy):
+    found, (aside,) = ingest(chat({"role": "assistant", "content": None, "function_call": legacy}))
+    assert found == []
+    assert aside.field == "messages[1].function_call"
+
+
+def test_a_legacy_call_beside_newer_ones_is_named_and_one_of_nulls_is_none(ingest):
+    both = {**calls(call("a")), "function_call": {"name": "g", "arguments": "{}"}}
+    (found,), _ = ingest(chat(both, reply("a")))
+    assert [c.name for c in found.messages[1].tool_calls] == ["f"]
+    assert found.notes == ["function_call beside tool_calls, left out"]
+    nulls = {"role": "assistant", "content": "x", "function_call": {"name": None, "arguments": None}}
+    (plain,), aside = ingest(chat(nulls))
+    assert (plain.messages[1].tool_calls, plain.notes, aside) == ([], [], [])
