@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from datamix.bundled import find_recipe
 from datamix.output import emit_json
-from datamix.progress import open_progress
-from datamix.run import RunSummary, run_job
-from pipelines.engine import open_engine
-from schemas.recipe import load_recipe
+
+if TYPE_CHECKING:
+    from datamix.run import RunSummary
 
 __all__ = ["command", "execute"]
 
@@ -79,6 +79,12 @@ def execute(
     engine_options: tuple[str, ...] = (),
 ) -> RunSummary:
     """Load the recipe with what the command line adds to it, and run it with progress on stderr."""
+    # here, so that --help answers at once: recipes need pydantic, the runner pyarrow
+    from datamix.progress import open_progress
+    from datamix.run import run_job
+    from pipelines.engine import open_engine
+    from schemas.recipe import load_recipe
+
     added = [*overrides]
     if engine is not None:
         added.append(f"engine.name={engine}")

@@ -138,7 +138,7 @@ def test_unexpected_error_is_short_and_debug_shows_the_trace(
     def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("datamix.commands.run.load_recipe", broken)
+    monkeypatch.setattr("schemas.recipe.load_recipe", broken)
     arguments = ["run", "x.yaml", "--out", str(tmp_path / "run")]
     code, _, err = call(*arguments, capsys=capsys)
     assert code == 1
@@ -155,7 +155,7 @@ def test_interrupt_ends_with_130_and_a_clean_line(
     def stopped(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("datamix.commands.run.load_recipe", stopped)
+    monkeypatch.setattr("schemas.recipe.load_recipe", stopped)
     code, out, err = call("run", "x.yaml", "--out", str(tmp_path / "run"), capsys=capsys)
     assert (code, out) == (130, "")
     assert err.strip() == "datamix: interrupted"
