@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datamix.folder import claim_folder, examine_folder, locked
+from datamix.folder import RUN_NAME, claim_folder, examine_folder, locked
 from datamix.inputs import InputDigests, step_inputs
 from datamix.steps import STEPS, Step, find_step, step_key
 from filters.trajectory.configure import configured_policy
@@ -64,6 +64,8 @@ def run_job(
     if start >= end:
         raise UsageError(f"--from {first} comes after --until {until}. Swap them")
     examine_folder(run, recipe, update=update)
+    if start and not (run / RUN_NAME).is_file():
+        raise UsageError(f"--from {first}: {run} holds no run, so the steps before it are not done. Leave --from out")
     configured_policy(recipe.trajectories.policy, recipe.trajectories.rules)  # so are a wrong policy or rule
     check_requests(recipe)
     for step in steps[:end]:

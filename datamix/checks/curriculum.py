@@ -34,8 +34,10 @@ def check_curriculum(run: Path, result: CheckResult) -> None:
 
     Does nothing when one of the files it needs already has a fault.
     """
-    if any(path.startswith(("shards", "mixture", "trajectories", "corpus")) for path in result.damaged()):
+    if any(path.startswith(("shards", "mixture", "trajectories", "corpus", "tokenizer")) for path in result.damaged()):
         return
+    if not (run / "tokenizer" / "tokenizer.json").is_file():
+        return  # its step's manifest has the fault
     index = read_index(run / "shards")
     audit = pl.read_parquet(run / _AUDIT)
     pretrain = [stage for stage in index.stages if stage.phase == "pretrain"]

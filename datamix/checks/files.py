@@ -37,7 +37,7 @@ def check_files(run: Path, result: CheckResult, progress: Progress) -> dict[str,
             owner[entry.path] = step
             _check_one(run, entry.path, entry.bytes, entry.sha256, result)
             advance(1)
-    _check_unexpected(run, set(owner), result)
+    _check_unexpected(run, set(owner), set(manifests), result)
     _check_chain(run, manifests, result)
     result.summary["steps"] = {step.name: "done" if step.name in manifests else "not done" for step in STEPS}
     result.summary["files"] = len(entries)
@@ -74,16 +74,33 @@ def _check_one(run: Path, name: str, size: int, digest: str, result: CheckResult
         result.fault(name, "its bytes differ from its manifest's SHA-256")
 
 
-def _check_unexpected(run: Path, expected: set[str], result: CheckResult) -> None:
+def _check_unexpected(run: Path, expected: set[str], done: set[str], result: CheckResult) -> None:
     manifests = {f"manifests/{step.name}.json" for step in STEPS}
     notes = [pattern for step in STEPS for pattern in step.notes]
+    unclaimed: dict[str, int] = {}  # step without a manifest: files that are its own
     for path in sorted(run.rglob("*")):
         name = path.relative_to(run).as_posix()
         if path.is_dir() or name in expected or name in OF_THE_RUN or name in manifests:
             continue
         if name.startswith(f"{ATTEMPTS}/") or any(fnmatchcase(name, pattern) for pattern in notes):
             continue
-        result.fault(name, "belongs to no finished step")
+        step = _owner(name)
+        if step is None or step in done:
+            result.fault(name, "belongs to no finished step")
+        else:
+            unclaimed[step] = unclaimed.get(step, 0) + 1
+    for step, files in unclaimed.items():
+        manifest = f"manifests/{step}.json"
+        if manifest not in result.damaged():
+            result.fault(manifest, f"is missing, and files of this step are there ({files}): run it again")
+
+
+def _owner(name: str) -> str | None:
+    """The step that a path under the run folder belongs to."""
+    for step in STEPS:
+        if any(name == owned or name.startswith(f"{owned}/") for owned in step.owns):
+            return step.name
+    return None
 
 
 def _check_chain(run: Path, manifests: dict[str, Manifest], result: CheckResult) -> None:

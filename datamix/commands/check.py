@@ -36,7 +36,7 @@ def _print(result: CheckResult) -> None:
         click.echo(f"{fault.path}: {fault.problem}")
     for name, value in result.summary.items():
         click.echo(f"{name}: {_flat(value)}")
-    verdict = "ok" if result.ok else f"{len(result.faults)} faults"
+    verdict = "ok" if result.ok else f"{len(result.faults)} fault{'s' if len(result.faults) > 1 else ''}"
     click.echo(f"{result.target}: {verdict}")
 
 

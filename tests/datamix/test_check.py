@@ -115,6 +115,15 @@ def test_unreadable_manifest_and_unfinished_step_are_found(run: Path) -> None:
     assert found["manifests/quality.json"] == "the step was started and not finished: run it again"
 
 
+def test_removed_manifest_is_named_once_with_the_files_of_its_step(run: Path) -> None:
+    (run / "manifests" / "read.json").unlink()
+    files = sum(path.is_file() for name in ("documents", "set_aside") for path in (run / name).rglob("*"))
+    assert faults(run) == {
+        "manifests/read.json": f"is missing, and files of this step are there ({files}): run it again"
+    }
+    assert call(str(run)).output.splitlines()[-1] == f"{run}: 1 fault"
+
+
 def test_other_recipe_in_the_run_is_found(run: Path) -> None:
     path = run / "recipe.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("seed: 1", "seed: 2"), encoding="utf-8")

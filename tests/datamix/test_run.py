@@ -203,6 +203,11 @@ def test_from_runs_that_step_and_those_after_it_afresh(tmp_path: Path, source: P
 
 
 def test_from_needs_the_steps_before_it(tmp_path: Path, source: Path, steps: tuple[Step, ...]) -> None:
+    with pytest.raises(UsageError, match="holds no run, so the steps before it are not done"):
+        go(recipe_for(source), tmp_path / "run", steps, first="dedup")
+    assert not (tmp_path / "run").exists()
+    go(recipe_for(source), tmp_path / "run", steps, until="read")
+    (tmp_path / "run" / "manifests" / "read.json").unlink()
     with pytest.raises(UsageError, match="the step 'read' before it is not done"):
         go(recipe_for(source), tmp_path / "run", steps, first="dedup")
 
