@@ -7,26 +7,18 @@ start, blank lines, \\r\\n ends and a missing last line end are ordinary. Memory
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
-import zstandard
 
+from pipelines.compressed import DamagedError, read_blocks
 from pipelines.corpus.read.records import Problem, Record, shown
 from schemas.recipe import SourceConfig
 
 __all__ = ["read_jsonl"]
 
-_BLOCK = 1 << 20
-_COMPRESSED_BLOCK = 1 << 14  # a small piece of compressed input can only become so much output at once
-_GZIP, _ZSTD, _BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
-
-
-class _ShortError(Exception):
-    """The compressed data ended early or is damaged: what came before was given out already."""
+_BOM = b"\xef\xbb\xbf"
 
 
 def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
@@ -41,7 +33,7 @@ def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
             found = _parse(path, number, line, config.id)
             if found is not None:
                 yield found
-    except _ShortError as error:
+    except DamagedError as error:
         yield Problem(
             path,
             number + 1,
@@ -75,10 +67,10 @@ def _parse(path: str, number: int, line: bytes, id_key: str | None) -> Record | 
 
 
 def _lines(path: str) -> Iterator[tuple[int, bytes]]:
-    """1-based number and bytes of each line, split at \\n, without it. Raises _ShortError after the last whole line."""
+    """1-based number and bytes of each line, split at \\n. Raises DamagedError after the last whole line."""
     number = 0
     pieces: list[bytes] = []  # of a record that no block has ended yet
-    for block in _blocks(path):
+    for block in read_blocks(path):
         lines = block.split(b"\n")
         if len(lines) == 1:
             pieces.append(block)
@@ -91,36 +83,3 @@ def _lines(path: str) -> Iterator[tuple[int, bytes]]:
     rest = b"".join(pieces)
     if rest:
         yield number + 1, rest.removeprefix(_BOM) if number == 0 else rest
-
-
-def _blocks(path: str) -> Iterator[bytes]:
-    """The file's content in blocks, decompressed. Raises _ShortError when the compressed data is not whole."""
-    with Path(path).open("rb") as handle:
-        start = handle.read(4)
-        handle.seek(0)
-        if start.startswith(_GZIP):
-            make: Any = lambda: zlib.decompressobj(wbits=31)  # noqa: E731
-        elif start == _ZSTD:
-            context = zstandard.ZstdDecompressor(max_window_size=2**31)
-            make = context.decompressobj
-        else:
-            while block := handle.read(_BLOCK):
-                yield block
-            return
-        decoder = make()
-        waiting = b""
-        begun = False  # has the current member received any input?
-        while data := waiting or handle.read(_COMPRESSED_BLOCK):
-            try:
-                block = decoder.decompress(data)
-            except (zlib.error, zstandard.ZstdError) as error:
-                raise _ShortError(f"damaged compressed data ({error})") from None
-            begun = True
-            if block:
-                yield block
-            waiting = decoder.unused_data if decoder.eof else b""
-            if decoder.eof:
-                waiting = waiting.lstrip(b"\0")  # padding between members
-                decoder, begun = make(), False
-        if begun:
-            raise _ShortError("the compressed data ends early")

@@ -8,14 +8,12 @@ parsed whole (it is one trajectory or one evaluation log).
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Literal, cast
 
-import zstandard
-
+from pipelines.compressed import BlockStream, DamagedError
 from pipelines.synthesis.ingest.records import parse_json
 
 __all__ = ["Kind", "elements", "open_stream", "pairs", "read_lines", "sniff"]
@@ -24,7 +22,7 @@ Kind = Literal["empty", "lines", "array", "object", "yaml", "parquet", "zip", "t
 
 HEAD_BYTES = 1 << 16
 _CHUNK = 1 << 20
-_ZSTD, _GZIP, _ZIP, _PARQUET = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04", b"PAR1"
+_ZIP, _PARQUET = b"PK\x03\x04", b"PAR1"
 _BOM = b"\xef\xbb\xbf"
 _YAML_KEY = re.compile(rb"^(history|trajectory|messages):[ \t]*\r?$", re.M)
 # Up to and including the next bracket that is outside a string. Objects and arrays without brackets inside are passed
@@ -39,23 +37,21 @@ _SPACE = b" \t\r\n"
 
 
 def open_stream(path: str) -> IO[bytes]:
-    """The decompressed bytes of a file (zstd and gzip are seen by their magic bytes)."""
-    raw = open(path, "rb")  # noqa: SIM115 - the caller closes the stream
-    magic = raw.read(4)
-    raw.seek(0)
-    if magic == _ZSTD:
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True)
-        return cast("IO[bytes]", reader)
-    if magic[:2] == _GZIP:
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="rb"))
-    return raw
+    """The decompressed bytes of a file; a read after the damage of a cut file raises EOFError."""
+    return cast("IO[bytes]", BlockStream(path))
 
 
 def read_up_to(stream: IO[bytes], size: int) -> bytes:
-    """`size` bytes, or fewer at the end (streams of decompressors may return short)."""
-    pieces, have = [], 0
+    """`size` bytes, or fewer at the end (streams of decompressors may return short) or before damage."""
+    pieces: list[bytes] = []
+    have = 0
     while have < size:
-        piece = stream.read(size - have)
+        try:
+            piece = stream.read(size - have)
+        except DamagedError:
+            if not pieces:
+                raise
+            break
         if not piece:
             break
         pieces.append(piece)
@@ -72,17 +68,27 @@ def sniff(path: str) -> Kind:
             return kind
         last, more = head[-1:], False
         while True:
-            chunk = read_up_to(stream, _CHUNK)
+            try:
+                chunk = read_up_to(stream, _CHUNK)
+            except DamagedError:  # whoever reads the records meets it
+                break
             line, newline, rest = chunk.partition(b"\n")
             last = (last + line).rstrip()[-1:] or last
             if newline:
-                more = bool((rest + read_up_to(stream, HEAD_BYTES)).strip())
+                more = bool(rest.strip()) or _goes_on(stream)
             if newline or not chunk:
                 break
     opening, closing = head.removeprefix(_BOM).lstrip()[:1], {b"{": b"}", b"[": b"]"}
     if more and last == closing[opening]:
         return "lines"
     return "array" if opening == b"[" else "object"
+
+
+def _goes_on(stream: IO[bytes]) -> bool:
+    try:
+        return bool(read_up_to(stream, HEAD_BYTES).strip())
+    except DamagedError:
+        return True
 
 
 def _kind_of(head: bytes) -> Kind | None:

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.compressed import DamagedError
 from pipelines.synthesis.ingest import files
 from pipelines.synthesis.ingest.arrow_nulls import drop_filled_nulls
 from pipelines.synthesis.ingest.detect import Readers, score_of
@@ -23,6 +24,7 @@ from schemas.trajectory import Trajectory
 __all__ = ["find_files", "ingest_paths", "read_file"]
 
 Item = Trajectory | SetAside
+_Lines = Iterator[tuple[int, bytes]]
 
 _SESSION_HEAD = 40
 _SESSION_SCORE = 0.5
@@ -126,7 +128,7 @@ def _parsed(data: bytes, place: Place) -> tuple[Any, list[str]] | SetAside:
 def _lines(path: str, readers: Readers) -> Iterator[Item]:
     with files.open_stream(path) as stream:
         lines = files.read_lines(stream)
-        head = list(islice(lines, _SESSION_HEAD))
+        head, lines = _taken(lines, _SESSION_HEAD)
         parsed = [(number, _parsed(data, Place(path, f"line {number}"))) for number, data in head]
         sample = Session([(number, value[0]) for number, value in parsed if not isinstance(value, SetAside)])
         reader = readers.best(sample) if sample.lines else None
@@ -138,6 +140,23 @@ def _lines(path: str, readers: Readers) -> Iterator[Item]:
         for number, data in lines:
             place = Place(path, f"line {number}")
             yield from _line(_parsed(data, place), place, readers)
+
+
+def _taken(lines: _Lines, count: int) -> tuple[list[tuple[int, bytes]], _Lines]:
+    """The first lines and the rest; damage among the first is met where the rest begins."""
+    head: list[tuple[int, bytes]] = []
+    try:
+        for line in islice(lines, count):
+            head.append(line)
+    except DamagedError as damage:
+        return head, _damaged(damage)
+    return head, lines
+
+
+def _damaged(damage: DamagedError) -> _Lines:
+    """No line: raises."""
+    yield from ()
+    raise damage
 
 
 def _line(value: tuple[Any, list[str]] | SetAside, place: Place, readers: Readers) -> Iterator[Item]:
@@ -185,10 +204,12 @@ def _array(path: str, readers: Readers) -> Iterator[Item]:
                 place = Place(path, f"[{index}]")
                 yield from _line(_parsed(data, place), place, readers)
                 index += 1
-        except ValueError as error:
+        except (ValueError, DamagedError) as error:
             for value in held:
                 yield from _line(value, Place(path, f"[{index}]"), readers)
                 index += 1
+            if isinstance(error, DamagedError):
+                raise
             yield SetAside(path, f"[{index}]", "", f"not JSON: {error}", "", None)
 
 

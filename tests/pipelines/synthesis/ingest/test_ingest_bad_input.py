@@ -1,6 +1,7 @@
 """Bad input: each case has a stated result, and one bad record never hides the others."""
 
 import json
+import zlib
 
 import pytest
 
@@ -146,17 +147,32 @@ def test_half_of_one_object_is_one_row_set_aside(ingest):
     assert [item.problem.split(":")[0] for item in aside] == ["not JSON"]
 
 
-def test_half_a_compressed_file_is_set_aside(tmp_path):
+@pytest.mark.parametrize("records", [40, 5000])
+@pytest.mark.parametrize("pack", ["gzip", "zstd"])
+def test_a_cut_compressed_file_gives_every_whole_record_and_says_where_it_ends(tmp_path, pack, records):
     import gzip
+    import random
 
     import zstandard
 
-    body = "".join(json.dumps(chat({"role": "assistant", "content": "a"})) + "\n" for _ in range(500)).encode()
-    for pack in (gzip.compress, zstandard.compress):
-        path = tmp_path / "cut"
-        path.write_bytes(pack(body)[:-20])
-        items = list(read_file(str(path)))
-        assert isinstance(items[-1], SetAside)
+    words = random.Random(3)
+    lines = [
+        json.dumps(chat({"role": "assistant", "content": "".join(words.choices("abcdefghijklmnop ", k=300))}))
+        for _ in range(records)
+    ]
+    body = ("\n".join(lines) + "\n").encode()
+    packed = (gzip.compress if pack == "gzip" else zstandard.compress)(body)
+    cut = packed[: len(packed) * 9 // 10]
+    (tmp_path / "cut").write_bytes(cut)
+    decoder = zlib.decompressobj(31) if pack == "gzip" else zstandard.ZstdDecompressor().decompressobj()
+    whole = decoder.decompress(cut).count(b"\n")
+    *given, last = read_file(str(tmp_path / "cut"))
+    assert [item.messages[1].content for item in given] == [
+        json.loads(line)["messages"][1]["content"] for line in lines[:whole]
+    ]
+    assert whole > 0 or pack == "zstd"  # a small zstd file is one block
+    assert isinstance(last, SetAside)
+    assert last.problem == "the file cannot be read to its end: the compressed data ends early"
 
 
 def test_nan_lone_surrogates_and_bytes_that_are_not_utf8_are_repaired_and_noted(ingest, tmp_path):
