@@ -39,10 +39,14 @@ def source_mask(raw: Mapping[str, Any]) -> tuple[bool | None, float | None]:
     """(train, weight) that a training framework's field on the message says; (None, None) when there is none.
 
     OpenAI `weight`, axolotl `train`, ms-swift `loss` and `loss_scale`, slime `step_loss_mask`, tinker `trainable`,
-    verl `loss_mask`, LLaMA-Factory `loss_weight`, SWE-Lego `turn_mask`, torchtune `masked`.
+    verl `loss_mask`, LLaMA-Factory `loss_weight`, SWE-Lego `turn_mask`, torchtune `masked`. Raises RecordError for a
+    value that is neither absent (null), a boolean nor a number: a mask that cannot be read must not end as trained.
     """
     if raw.keys().isdisjoint(_MASK_KEYS):
         return None, None
+    for name in sorted(raw.keys() & _MASK_KEYS):
+        if not isinstance(raw[name], bool | int | float | None):
+            raise RecordError(name, "a mask field of a message must be a boolean or a number", raw[name])
     weight: float | None = None
     for name in _WEIGHTS:
         found = raw.get(name)

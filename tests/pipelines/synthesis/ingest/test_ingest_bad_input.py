@@ -306,3 +306,11 @@ def test_a_legacy_call_beside_newer_ones_is_named_and_one_of_nulls_is_none(inges
     nulls = {"role": "assistant", "content": "x", "function_call": {"name": None, "arguments": None}}
     (plain,), aside = ingest(chat(nulls))
     assert (plain.messages[1].tool_calls, plain.notes, aside) == ([], [], [])
+
+
+@pytest.mark.parametrize(("key", "value"), [("weight", "x"), ("train", "false"), ("loss_mask", [0, 1])])
+def test_a_mask_field_that_cannot_be_read_sets_the_record_aside(ingest, key, value):
+    turn = {"role": "assistant", "content": "a"}
+    trajectories, aside = ingest([chat({**turn, key: value}), chat({**turn, key: None}), chat(turn)])
+    assert [item.messages[1].train for item in trajectories] == [None, None]
+    assert [(item.field, "must be a boolean or a number" in item.problem) for item in aside] == [(key, True)]
