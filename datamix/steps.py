@@ -95,7 +95,12 @@ STEPS: tuple[Step, ...] = (
         function="pipelines.synthesis.step:step",
         upstream=("corpus",),
         fields=("trajectories.synthesized", "trajectories.recorded", "seed", "on_error", "evaluate"),
-        owns=("trajectories/raw", "trajectories/set_aside.jsonl", "trajectories/pool.jsonl"),
+        owns=(
+            "trajectories/raw",
+            "trajectories/set_aside.jsonl",
+            "trajectories/pool.jsonl",
+            "trajectories/search",
+        ),
     ),
     Step(
         name="masks",

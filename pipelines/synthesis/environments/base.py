@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import jsonschema
 
@@ -47,12 +47,24 @@ from schemas.errors import UsageError
 from schemas.files import canonical_json
 from schemas.trajectory import Outcome, ToolCall
 
-__all__ = ["FAMILIES", "Environment", "TaskSpec", "ToolResult", "family_names", "open_environment"]
+__all__ = [
+    "FAMILIES",
+    "Environment",
+    "TaskSpec",
+    "ToolResult",
+    "between",
+    "environment_class",
+    "family_names",
+    "open_environment",
+]
 
 FAMILIES = {
     "reasoning": "pipelines.synthesis.environments.reasoning:ReasoningEnvironment",
     "repair": "pipelines.synthesis.environments.repair:RepairEnvironment",
 }
+
+
+EXPECTED_TOKENS = (1_500, 2_700, 5_000, 10_000, 20_000, 40_000, 80_000, 110_000, 145_000, 185_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +106,13 @@ class Environment(ABC):
     """One family. An instance holds at most one task at a time; it is not shared between threads.
 
     Subclasses set `family` and `tools` (OpenAI function schemas) and implement the abstract methods. Everything is a
-    function of (seed, difficulty): observations name no absolute path, no time and no memory address.
+    function of (seed, difficulty): observations name no absolute path, no time and no memory address. `pool` says what
+    a family draws its tasks from (see pools.py): nothing, code (modules of a corpus) or documents (an index over one).
     """
 
     family: str
     tools: Sequence[Mapping[str, Any]]
+    pool: ClassVar[Literal["code", "documents"] | None] = None
 
     @abstractmethod
     def generate(self, seed: int, difficulty: float) -> TaskSpec:
@@ -115,6 +129,11 @@ class Environment(ABC):
     @abstractmethod
     def verify(self) -> Outcome:
         """Whether the task's goal holds now, proved by running or recomputing something."""
+
+    @classmethod
+    def expected_tokens(cls, difficulty: float) -> float:
+        """Tokens, in order of magnitude, of a trajectory of this difficulty: work is shared out by them."""
+        return between(EXPECTED_TOKENS, difficulty)
 
     def answer(self, text: str) -> None:  # noqa: B027 - families without an answer ignore it
         """Take the final answer (the first assistant turn without a call) before `verify`."""
@@ -155,6 +174,13 @@ class Environment(ABC):
         self.close()
 
 
+def between(targets: Sequence[float], difficulty: float) -> float:
+    """The target of a difficulty (1 … 10) out of one for each whole difficulty, geometrically between two of them."""
+    low = min(int(difficulty), len(targets) - 1)
+    first, second = targets[low - 1], targets[low]
+    return float(first * (second / first) ** (difficulty - low))
+
+
 def schema_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
     """The first breach of a tool's JSON Schema in words, or None. Unknown and missing arguments come first."""
     known = schema.get("properties", {})
@@ -178,13 +204,20 @@ def family_names() -> list[str]:
     return sorted(FAMILIES)
 
 
-def open_environment(family: str, pool_path: str | Path | None = None, **options: Any) -> Environment:
-    """The environment of a family. `pool_path` is the file that its tasks draw from (trajectories/pool.jsonl).
-
-    `options` go to the family's class: all take `split`, "train" or "heldout". Raises UsageError for an unknown family.
-    """
+def environment_class(family: str) -> type[Environment]:
+    """The class of a family, imported here. Raises UsageError for an unknown family."""
     if family not in FAMILIES:
         raise UsageError(f"task family {family!r} is unknown. Families: {', '.join(family_names())}")
     module_name, class_name = FAMILIES[family].split(":")
-    environment: Environment = getattr(importlib.import_module(module_name), class_name)(pool_path=pool_path, **options)
+    found: type[Environment] = getattr(importlib.import_module(module_name), class_name)
+    return found
+
+
+def open_environment(family: str, pool_path: str | Path | None = None, **options: Any) -> Environment:
+    """The environment of a family. `pool_path` is what its tasks draw from (`pools.pool_place`), if anything.
+
+    `options` go to the family's class: all take `split`, "train" or "heldout". Raises UsageError for an unknown family.
+    """
+    build: Any = environment_class(family)
+    environment: Environment = build(pool_path=pool_path, **options)
     return environment

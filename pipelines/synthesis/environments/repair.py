@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from pipelines.synthesis.environments.functions import PoolModule, open_probe_sandbox, read_pool, split_of
-from pipelines.synthesis.environments.repair_tasks import FileSpec, TaskMaker
+from pipelines.synthesis.environments.repair_tasks import FileSpec, TaskMaker, target_tokens
 from pipelines.synthesis.environments.source_text import parse_quietly
 from pipelines.synthesis.environments.unittest_files import unittest_file, unittest_label
 from pipelines.synthesis.sandbox import RunResult, Sandbox, Workspace, WorkspaceError
@@ -95,6 +95,7 @@ class RepairEnvironment(Environment):
 
     family = "repair"
     tools = TOOLS
+    pool = "code"
 
     def __init__(
         self, pool_path: str | Path | None = None, split: str = "train", sandbox: Sandbox | None = None
@@ -327,6 +328,11 @@ class RepairEnvironment(Environment):
     def shown_labels(self, spec: FileSpec) -> list[list[str]]:
         """For every fault of a file, the labels of the tests that it makes fail."""
         return [[unittest_label(path_of_tests(spec.path), name, index) for name, index in f.shown] for f in spec.faults]
+
+    @classmethod
+    def expected_tokens(cls, difficulty: float) -> float:
+        """See `Environment.expected_tokens`."""
+        return target_tokens(difficulty)
 
     def close(self) -> None:
         """See `Environment.close`. A sandbox that was handed in stays open."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pipelines.synthesis.environments.base import between
 from pipelines.synthesis.environments.functions import Call, PoolModule
 from pipelines.synthesis.environments.mutations import Mutation, apply_mutation, find_mutations
 from pipelines.synthesis.environments.source_text import SourceText, parse_module
@@ -76,9 +77,7 @@ class FileSpec:
 
 def target_tokens(difficulty: float) -> float:
     """Tokens that a trajectory of this difficulty (1 … 10) aims at."""
-    low = min(int(difficulty), 9)
-    first, second = TARGET_TOKENS[low - 1], TARGET_TOKENS[low]
-    return float(first * (second / first) ** (difficulty - low))
+    return between(TARGET_TOKENS, difficulty)
 
 
 class TaskMaker:

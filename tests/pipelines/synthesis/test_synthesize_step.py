@@ -14,9 +14,10 @@ from pipelines.context import RunContext
 from pipelines.engine import InProcess
 from pipelines.synthesis import pool as pool_module
 from pipelines.synthesis.environments.functions import read_pool, split_of
+from pipelines.synthesis.ranges import spread_difficulties, task_seed
 from pipelines.synthesis.replay import task_of
 from pipelines.synthesis.rollout import HELDOUT_SEEDS
-from pipelines.synthesis.step import spread_difficulties, step, task_seed
+from pipelines.synthesis.step import step
 from schemas.document import DOCUMENT_SCHEMA, document_id, partition_of
 from schemas.errors import DatamixError, RecipeError
 from schemas.progress import Quiet

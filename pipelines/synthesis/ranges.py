@@ -1,0 +1,185 @@
+"""Ranges of tasks: the unit that workers roll out, one output file each.
+
+The step `synthesize` and the command `datamix synth` cut their tasks into ranges here and hand them to an engine.
+What a range gives depends on the range alone: the files are the same on every engine and at every worker count.
+
+Every trajectory is replayed before it is accepted: its calls run once more on a fresh task, and one whose observations
+or verdict differ is rejected and counted ("replay_differs"). That a replay costs a third of making a task and playing
+it is why all are replayed and not a sample.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.synthesis.environments.base import Environment, environment_class, open_environment
+from pipelines.synthesis.lengths import estimated_tokens
+from pipelines.synthesis.replay import replay
+from pipelines.synthesis.rollout import HELDOUT_SEEDS, rollout
+from pipelines.synthesis.teacher import open_teacher
+from schemas.errors import DatamixError, UsageError
+from schemas.files import atomic_path
+from schemas.recipe import SynthesizedConfig
+from schemas.trajectory import TRAJECTORY_SCHEMA, Trajectory
+
+__all__ = [
+    "COUNTED",
+    "TaskRange",
+    "add_counts",
+    "cut_ranges",
+    "roll_out_range",
+    "spread_difficulties",
+    "task_seed",
+    "write_rollouts",
+]
+
+MAX_STEPS = 3000
+RANGE_TOKENS = 150_000.0  # a range of tasks is cut at about as many tokens, so that workers share long work
+RANGE_TASKS = 32  # … and at as many tasks that need a pool, 128 of the lighter others
+LIGHT_RANGE_TASKS = 128
+COUNTED = ("tasks", "trajectories", "solved", "mistakes", "recoveries", "steps", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRange:
+    """Tasks of one output file: (seed, difficulty) pairs in order, each played `samples` times.
+
+    `pool` is what the family draws from; `fail` means that the first task without a trajectory ends the work.
+    """
+
+    config: SynthesizedConfig
+    tasks: tuple[tuple[int, float], ...]
+    teacher_seed: int
+    pool: str | None
+    out: str
+    fail: bool
+
+
+def spread_difficulties(n: int, low: float, high: float) -> list[float]:
+    """`n` difficulties spread evenly over the closed range, both ends included (one: the lower end)."""
+    return [round(low + (high - low) * k / max(1, n - 1), 6) for k in range(n)]
+
+
+def task_seed(recipe_seed: int, position: int, number: int) -> int:
+    """The seed of a training task: below HELDOUT_SEEDS, different for every entry of the recipe and every number."""
+    return (recipe_seed * 7919 + position * 10_000_019 + number) % HELDOUT_SEEDS
+
+
+def cut_ranges(
+    config: SynthesizedConfig, position: int, seed: int, raw: Path, pool: Path | None, *, fail: bool
+) -> Iterator[TaskRange]:
+    """The tasks of one entry of a recipe, cut into ranges by their expected length, in order.
+
+    `position` is the entry's place in the recipe, `raw` the folder of the output files FAMILY-POSITION-NUMBER.parquet.
+    """
+    family = environment_class(config.family)
+    most = LIGHT_RANGE_TASKS if family.pool is None else RANGE_TASKS
+    groups: list[list[tuple[int, float]]] = [[]]
+    load = 0.0
+    for number, difficulty in enumerate(spread_difficulties(config.n, *config.difficulty)):
+        cost = family.expected_tokens(difficulty)
+        if groups[-1] and (load + cost > RANGE_TOKENS or len(groups[-1]) >= most):
+            groups.append([])
+            load = 0.0
+        groups[-1].append((task_seed(seed, position, number), difficulty))
+        load += cost
+    for number, group in enumerate(groups):
+        out = raw / f"{config.family}-{position}-{number:05d}.parquet"
+        yield TaskRange(config, tuple(group), seed, None if pool is None else str(pool), str(out), fail)
+
+
+def roll_out_range(work: TaskRange) -> dict[str, Any]:
+    """Roll out the tasks of one range and write them to its file; counts and set-aside rows come back."""
+    counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+    rejected: Counter[str] = Counter()
+    aside: list[dict[str, Any]] = []
+    family = work.config.family
+
+    def reject(seed: int, difficulty: float, reason: str, detail: str) -> None:
+        if work.fail:
+            raise DatamixError(f"{family} task with seed {seed}, difficulty {difficulty:g}: {reason}: {detail}")
+        rejected[reason] += 1
+        aside.append({"family": family, "seed": seed, "difficulty": difficulty, "problem": reason, "detail": detail})
+
+    def rolled() -> Iterator[Trajectory]:
+        with open_environment(family, pool_path=work.pool) as environment:
+            for seed, difficulty in work.tasks:
+                counts["tasks"] += 1
+                trajectory = _one(environment, work, seed, difficulty, reject)
+                if trajectory is not None:
+                    _count(counts, trajectory)
+                    yield trajectory
+
+    write_rollouts(work.out, rolled())
+    return {"family": family, "counts": dict(counts), "rejected": dict(rejected), "aside": aside}
+
+
+def _one(
+    environment: Environment,
+    work: TaskRange,
+    seed: int,
+    difficulty: float,
+    reject: Callable[[int, float, str, str], None],
+) -> Trajectory | None:
+    """One trajectory, or None when the task cannot be made or does not replay."""
+    try:
+        spec = environment.generate(seed, difficulty)
+    except UsageError as error:
+        reject(seed, difficulty, "no_task", str(error))
+        return None
+    teacher = open_teacher(spec.family, environment, spec, work.config.mistake_rate, work.teacher_seed)
+    trajectory = rollout(environment, spec, teacher, MAX_STEPS)
+    differences = replay(environment, trajectory)
+    if differences:
+        first = differences[0]
+        reject(seed, difficulty, "replay_differs", f"message {first.message}: {first.replayed[:200]}")
+        return None
+    return trajectory
+
+
+def _count(counts: Counter[str], trajectory: Trajectory) -> None:
+    labels = [message.label or "" for message in trajectory.messages if message.role == "assistant"]
+    counts["trajectories"] += 1
+    counts["solved"] += trajectory.outcome.success is True
+    counts["mistakes"] += sum(label.startswith("mistake") for label in labels)
+    counts["recoveries"] += labels.count("recovery")
+    counts["steps"] += len(labels)
+    counts["tokens"] += estimated_tokens(trajectory)
+
+
+def write_rollouts(path: str | Path, trajectories: Iterator[Trajectory]) -> int:
+    """Write trajectories one by one (each may be megabytes) to a Parquet file, atomically; returns how many."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    written = 0
+    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, TRAJECTORY_SCHEMA, compression="zstd") as writer:
+        batch: list[Trajectory] = []
+        size = 0
+        for trajectory in trajectories:
+            batch.append(trajectory)
+            size += sum(len(message.content) for message in trajectory.messages)
+            written += 1
+            if size >= 8_000_000:
+                writer.write_table(pa.Table.from_pylist([item.to_row() for item in batch], TRAJECTORY_SCHEMA))
+                batch, size = [], 0
+        if batch:
+            writer.write_table(pa.Table.from_pylist([item.to_row() for item in batch], TRAJECTORY_SCHEMA))
+    return written
+
+
+def add_counts(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Totals over what `roll_out_range` gave, and the same for each family."""
+    total: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+    rejected: Counter[str] = Counter()
+    families: dict[str, Counter[str]] = {}
+    for result in results:
+        total.update(result["counts"])
+        rejected.update(result["rejected"])
+        families.setdefault(result["family"], Counter(dict.fromkeys(COUNTED, 0))).update(result["counts"])
+    by_family = {name: dict(families[name]) for name in sorted(families)}
+    return {**total, "rejected": dict(sorted(rejected.items())), "by_family": by_family}
