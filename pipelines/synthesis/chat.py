@@ -39,6 +39,7 @@ __all__ = [
     "ParsedReply",
     "Piece",
     "call_arguments",
+    "call_text",
     "parse_reply",
     "pieces_text",
     "render_generation_prompt",
@@ -291,6 +292,15 @@ def _parameters(arguments: str) -> str:
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         lines.append(f"<parameter={name}>\n{shown}\n</parameter>\n")
     return "".join(lines)
+
+
+def call_text(call: ToolCall, form: str = "xml") -> str:
+    """One call with its tags as plain text, which `parse_reply` reads. In JSON, tags inside strings are escaped."""
+    spelled = _spelled_call(call, form)
+    if form == "json" and not isinstance(call_arguments(call.arguments), str):
+        for tag in (CALL, END_CALL, TURN_END):
+            spelled = spelled.replace(tag, "\\u003c" + tag[1:])
+    return f"{CALL}{spelled}{END_CALL}"
 
 
 # A parameter ends where the next one or the end of the function follows, so a value may itself hold `</parameter>`.
