@@ -42,6 +42,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "datamix.commands.decontaminate",
         "Drop texts of jsonl or parquet files that hold benchmark items.",
     ),
+    "synth": ("datamix.commands.synth", "Make and play tasks of one family and write the trajectories."),
+    "replay": ("datamix.commands.replay", "Run the calls of synthesized trajectories again and compare every result."),
     "ingest": ("datamix.commands.ingest", "Read recorded agent runs of many formats into canonical trajectories."),
     "convert": ("datamix.commands.convert", "Write trajectories with their masks for a training framework."),
     "export-shards": (

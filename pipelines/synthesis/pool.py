@@ -2,7 +2,7 @@
 
 Every part of corpus/kept gives its share, in the order of its rows (by document id, so as good as random), and stops
 when it is full: the pool's size and cost are bounded whatever the corpus is. A corpus with too little Python gets the
-running interpreter's standard library added.
+running interpreter's standard library added; without any corpus the pool comes from that library alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.context import RunContext
+from pipelines.synthesis.environments.base import environment_class
 from pipelines.synthesis.environments.functions import (
     PoolModule,
     Source,
@@ -28,6 +29,7 @@ from pipelines.synthesis.environments.functions import (
     write_pool,
 )
 from schemas.files import atomic_path
+from schemas.recipe import Recipe
 
 __all__ = ["build_pool"]
 
@@ -37,18 +39,23 @@ LEAST_FILE, LARGEST_FILE = 3_000, 100_000  # characters: files for whole-file ta
 TRIES_A_MODULE = 30  # files a part looks at for every module that it may give
 FEWEST_MODULES, FEWEST_CHARACTERS = 48, 850_000  # with less the standard library is added
 LIBRARY_TASKS = 4
+SMALL_POOL, FEW_TASKS, EASY = 0.35, 200, 5.0
 _FUNCTION = re.compile(r"^def \w", re.M)
 _COLUMNS = ["text", "origin", "license", "domain", "source_domain"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part of the corpus (or, with `corpus` None, every `of`-th file of the standard library) and its share."""
+    """One part of the corpus (or, with `corpus` None, every `of`-th file of the standard library) and its share.
+
+    `size` is the part of a whole pool that is enough; None means that everything is taken.
+    """
 
     corpus: str | None
     out: str
     number: int
     of: int
+    size: float | None = 1.0
 
 
 def build_pool(context: RunContext, out: Path) -> dict[str, Any]:
@@ -64,8 +71,18 @@ def build_pool(context: RunContext, out: Path) -> dict[str, Any]:
     library: list[dict[str, Any]] = []
     characters, modules = sum(r["characters"] for r in results), sum(r["modules"] for r in results)
     if modules < FEWEST_MODULES or characters < FEWEST_CHARACTERS:
-        context.progress.say(f"synthesize: {modules} usable modules in the corpus; the standard library is added")
-        extra = [_Part(None, str(folder / f"library-{n}.jsonl"), n, LIBRARY_TASKS) for n in range(LIBRARY_TASKS)]
+        if parts:
+            context.progress.say(f"synthesize: {modules} usable modules in the corpus; the standard library is added")
+        extra = [
+            _Part(
+                None,
+                str(folder / f"library-{n}.jsonl"),
+                n,
+                LIBRARY_TASKS,
+                None if parts else _library_size(context.recipe),
+            )
+            for n in range(LIBRARY_TASKS)
+        ]
         label = "synthesize: functions of the standard library"
         library = context.engine.map(_probe_part, extra, label=label, progress=context.progress)
         tasks += extra
@@ -99,7 +116,7 @@ def _probe_part(part: _Part) -> dict[str, Any]:
     with open_probe_sandbox() as sandbox:
         workspace = sandbox.workspace()
         for source in sources:
-            if part.corpus is not None and _is_full(part, len(found), characters, tried):
+            if part.size is not None and _is_full(part, part.size, len(found), characters, tried):
                 break
             tried += 1
             result = probe_source(source, sandbox, workspace)
@@ -121,9 +138,17 @@ def _probe_part(part: _Part) -> dict[str, Any]:
     }
 
 
-def _is_full(part: _Part, modules: int, characters: int, tried: int) -> bool:
-    enough = modules >= ceil(ENOUGH_MODULES / part.of) and characters >= ENOUGH_CHARACTERS / part.of
-    return enough or modules >= ceil(MOST_MODULES / part.of) or tried >= TRIES_A_MODULE * ceil(MOST_MODULES / part.of)
+def _library_size(recipe: Recipe) -> float:
+    """How much of a whole pool a few easy tasks need when there is no corpus to draw from."""
+    wanted = [config for config in recipe.trajectories.synthesized if environment_class(config.family).pool == "code"]
+    small = sum(config.n for config in wanted) <= FEW_TASKS and all(c.difficulty[1] <= EASY for c in wanted)
+    return SMALL_POOL if small and not recipe.evaluate.tasks else 1.0
+
+
+def _is_full(part: _Part, size: float, modules: int, characters: int, tried: int) -> bool:
+    most = ceil(MOST_MODULES * size / part.of)
+    enough = modules >= ceil(ENOUGH_MODULES * size / part.of) and characters >= ENOUGH_CHARACTERS * size / part.of
+    return enough or modules >= most or tried >= TRIES_A_MODULE * most
 
 
 def _library(part: _Part) -> Iterator[Source]:

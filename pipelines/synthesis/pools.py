@@ -11,31 +11,27 @@ Both lie in the folder `trajectories` of a run, and are built once for all famil
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from pipelines.context import RunContext
 from pipelines.synthesis.environments.base import environment_class
 
-__all__ = ["POOLS", "build_pools", "pool_place"]
+__all__ = ["POOL_NAMES", "build_pools", "pool_place"]
 
-POOLS = {
-    "code": ("pool.jsonl", "pipelines.synthesis.pool:build_pool"),
-    "documents": ("search", "pipelines.synthesis.search_pool:build_search_pool"),
-}
-"""Kind of pool: its name in the folder, and the function (context, place) that builds it and returns its counts."""
+POOL_NAMES = {"code": "pool.jsonl", "documents": "search"}
+Builder = Callable[[RunContext, Path], dict[str, Any]]
 
 
 def pool_place(folder: Path, family: str) -> Path | None:
     """Where the pool of a family lies in a folder `trajectories`; None for a family that draws from nothing."""
     kind = environment_class(family).pool
-    return None if kind is None else folder / POOLS[kind][0]
+    return None if kind is None else folder / POOL_NAMES[kind]
 
 
 def build_pools(context: RunContext, folder: Path, families: Iterable[str]) -> tuple[list[Path], dict[str, Any]]:
-    """Build every pool that one of the families needs: its files, and its counts as `pool` (code) or `pool_documents`.
+    """Build every pool that one of the families needs: its files, and its counts as `pool` (code) or `search_pool`.
 
     Nothing is built for families without a pool. Cost: see the builders.
     """
@@ -43,10 +39,24 @@ def build_pools(context: RunContext, folder: Path, families: Iterable[str]) -> t
     files: list[Path] = []
     counts: dict[str, Any] = {}
     for kind in kinds:
-        name, builder = POOLS[kind]
-        module, _, attribute = builder.partition(":")
-        place = folder / name
-        built = getattr(importlib.import_module(module), attribute)(context, place)
-        counts["pool" if kind == "code" else f"pool_{kind}"] = built
+        place = folder / POOL_NAMES[kind]
+        name, builder = _BUILDERS[kind]
+        counts[name] = builder(context, place)
         files += sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
     return files, counts
+
+
+def _code(context: RunContext, place: Path) -> dict[str, Any]:
+    from pipelines.synthesis.pool import build_pool
+
+    return build_pool(context, place)
+
+
+def _documents(context: RunContext, place: Path) -> dict[str, Any]:
+    from pipelines.synthesis.search_pool import build_search_pool
+
+    context.progress.say("synthesize: an index over the documents, for search tasks")
+    return build_search_pool(sorted((context.run / "corpus" / "kept").glob("part-*.parquet")), place)
+
+
+_BUILDERS: dict[str, tuple[str, Builder]] = {"code": ("pool", _code), "documents": ("search_pool", _documents)}

@@ -36,8 +36,10 @@ class _Recorded:
     aside: str
 
 
-def step(context: RunContext) -> StepOutput:
+def step(context: RunContext, pool: Path | None = None) -> StepOutput:
     """Write trajectories/raw and trajectories/set_aside.jsonl.
+
+    With `pool` that one is used for all families, and none is built.
 
     Counts: tasks, trajectories, solved, mistakes, recoveries, steps (assistant turns), tokens (bytes / 4), rejected
     {reason: n} and the same by_family; recorded {files, trajectories, set_aside}; pool (modules, functions, left_out by
@@ -50,12 +52,17 @@ def step(context: RunContext) -> StepOutput:
     raw.mkdir(parents=True, exist_ok=True)
     wanted = recipe.trajectories.synthesized
     families = {config.family for config in wanted} | ({recipe.evaluate.family} if recipe.evaluate.tasks else set())
-    files, counts = build_pools(context, folder, families)
+    files, counts = build_pools(context, folder, families if pool is None else ())
     ranges = [
         work
         for position, config in enumerate(wanted)
         for work in cut_ranges(
-            config, position, recipe.seed, raw, pool_place(folder, config.family), fail=recipe.on_error == "fail"
+            config,
+            position,
+            recipe.seed,
+            raw,
+            pool or pool_place(folder, config.family),
+            fail=recipe.on_error == "fail",
         )
     ]
     done = context.engine.map(roll_out_range, ranges, label="synthesize: roll out", progress=context.progress)

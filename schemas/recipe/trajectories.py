@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from schemas.recipe.base import Name, Share, Strict, check_difficulty
+from schemas.recipe.endpoint import CallStyle, EndpointConfig
 
 __all__ = ["RecordedConfig", "SynthesizedConfig", "TrajectoriesConfig"]
 
@@ -14,18 +15,31 @@ __all__ = ["RecordedConfig", "SynthesizedConfig", "TrajectoriesConfig"]
 class SynthesizedConfig(Strict):
     """`n` tasks of one family with difficulties spread evenly over the closed range `difficulty` (1 easy to 10 hard).
 
-    `mistake_rate` is the share of the scripted teacher's steps at which it errs.
+    teacher `scripted` knows the solution and errs at the share `mistake_rate` of its steps; `openai` is the model
+    behind `endpoint`, which makes its own mistakes. `call_styles` are the shares of the tasks whose trajectories are
+    written in each scaffold ({native: 0.5, react: 0.5}; none: all native).
     """
 
     family: Name
     n: int = Field(ge=1)
-    teacher: Literal["scripted"] = "scripted"
+    teacher: Literal["scripted", "openai"] = "scripted"
     mistake_rate: Share = 0.3
     difficulty: tuple[float, float] = (1, 10)
+    endpoint: EndpointConfig | None = Field(default=None, exclude_if=lambda value: value is None)
+    call_styles: dict[CallStyle, Share] = Field(default={}, exclude_if=lambda value: not value)
 
     @model_validator(mode="after")
-    def _range_is_ordered(self) -> SynthesizedConfig:
+    def _parts_fit(self) -> SynthesizedConfig:
         check_difficulty(self.difficulty)
+        if self.teacher == "openai" and self.endpoint is None:
+            raise ValueError(
+                "teacher openai needs 'endpoint', for example {base_url: http://localhost:8000/v1, model: m}"
+            )
+        if self.teacher == "scripted" and self.endpoint is not None:
+            raise ValueError("'endpoint' has no effect with teacher scripted: remove it, or set teacher: openai")
+        total = sum(self.call_styles.values())
+        if self.call_styles and abs(total - 1) > 1e-6:
+            raise ValueError(f"the call_styles sum to {total:g}: they must sum to 1")
         return self
 
 
