@@ -1,26 +1,37 @@
-"""The mixture of one corpus: split and epochs of every document, and the report that says how the shares came out."""
+"""The mixture of one corpus: split and uses of every document, for one budget or for stages with mixtures of their own.
+
+Stages draw from one supply in their order: how often a document was used in earlier stages counts towards its cap, and
+a stage takes the least used documents first.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from filters.text.mixture import Allocation, allocate, choose, exact, hash_order, heldout_mask
+from filters.text.mixing_plan import ALL, Plan, grain, plan_cells
+from filters.text.mixing_report import HELDOUT, TRAIN, UNUSED, Counted, report_of, report_of_stages
+from filters.text.mixture import hash_order, heldout_mask, use_evenly
+from filters.text.weights import exact
 
-__all__ = ["HELDOUT", "TRAIN", "UNUSED", "Mixture", "MixtureWish", "mix"]
+__all__ = ["HELDOUT", "TRAIN", "UNUSED", "Mixture", "MixtureWish", "StagedMixture", "mix", "mix_stages"]
 
-TRAIN, HELDOUT, UNUSED = "train", "heldout", "unused"
 TOLERANCE = Fraction(1, 2000)  # of the budget: half of the promised 0.1 percentage points
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureWish:
-    """What is asked for. `shares` empty means: in proportion to the supply."""
+    """What is asked for; `schemas.recipe.MixtureConfig` says what the fields mean.
+
+    `method` empty means target when there are `shares`, else proportional. `axis` is what the budget is split over
+    first; `source_shares` are of all tokens, `nested_shares` within domains.
+    """
 
     shares: Mapping[str, float]
     budget: int
@@ -28,6 +39,16 @@ class MixtureWish:
     heldout_share: float
     heldout_documents: int
     seed: int
+    method: str = ""
+    axis: str = "domain"
+    temperature: float = 1.0
+    source_shares: Mapping[str, float] = field(default_factory=dict)
+    nested_shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    domain_epochs: Mapping[str, float] = field(default_factory=dict)
+    source_epochs: Mapping[str, float] = field(default_factory=dict)
+    domain_floors: Mapping[str, float] = field(default_factory=dict)
+    source_floors: Mapping[str, float] = field(default_factory=dict)
+    min_quality: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,134 +60,126 @@ class Mixture:
     report: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class StagedMixture(Mixture):
+    """A mixture in stages: `uses` (n, stages) int32 sum to `epochs`; `report` has one of each stage in `stages`."""
+
+    uses: npt.NDArray[np.int32]
+
+
 def mix(
     ids: Sequence[str],
     domains: npt.NDArray[np.object_],
     sources: npt.NDArray[np.object_],
     tokens: npt.NDArray[np.int64],
     wish: MixtureWish,
+    quality: npt.NDArray[np.float64] | None = None,
 ) -> Mixture:
     """Split and epochs of n documents. `tokens` counts what a document costs in training, end-of-text included.
 
-    Every case has a result: an empty corpus, a domain without documents, a budget above everything.
-    Memory: some 60 bytes a document.
+    `quality` (n,) is needed for a `min_quality`; NaN passes every threshold. Every case has a result: an empty corpus,
+    a domain without documents, a budget above everything. Memory: some 60 bytes a document.
     """
-    count = len(ids)
-    heldout = np.zeros(count, bool)
-    epochs = np.zeros(count, np.int32)
-    order = hash_order(ids, wish.seed, "heldout")
-    members = {name: np.flatnonzero(domains == name) for name in sorted(set(domains.tolist()))}
-    for rows in members.values():
-        heldout[rows] = heldout_mask(order[rows], wish.heldout_share, wish.heldout_documents)
-    training = {name: rows[~heldout[rows]] for name, rows in members.items()}
-    supply = {name: int(tokens[rows].sum()) for name, rows in training.items()}
-    shares = {name: exact(share) for name, share in wish.shares.items()}
-    if not shares:
-        total = sum(supply.values())
-        shares = {name: Fraction(value, total) if total else Fraction(0) for name, value in supply.items()}
-    plan = allocate(supply, shares, wish.budget, exact(wish.max_epochs))
-    tolerance = int(min(wish.budget, sum(a.tokens for a in plan.values())) * TOLERANCE)
-    for name, allocation in plan.items():
-        if name in training and allocation.tokens:
-            rows = training[name]
-            named = [ids[row] for row in rows.tolist()]
-            # at the cap the sum may stay below what is allowed, never go above it: no mending
-            allowed = allocation.tokens if allocation.limited else tolerance
-            epochs[rows] = _epochs(named, tokens[rows], allocation.tokens, wish.seed, allowed)
-    splits = np.where(heldout, HELDOUT, np.where(epochs > 0, TRAIN, UNUSED)).astype(object)
-    report = _report(domains, sources, tokens, splits, epochs, plan, shares, wish)
-    return Mixture(splits, epochs, report)
+    heldout = _heldout(ids, domains, wish)
+    eligible = _eligible(heldout, quality, wish)
+    epochs, plan = _use(ids, domains, sources, tokens, eligible, np.zeros(len(ids), np.int32), wish)
+    counted = Counted(domains, sources, tokens, _splits(heldout, epochs), epochs, eligible)
+    return Mixture(counted.splits, epochs, report_of(counted, plan, wish))
 
 
-def _epochs(
-    ids: Sequence[str], tokens: npt.NDArray[np.int64], wanted: int, seed: int, tolerance: int
-) -> npt.NDArray[np.int32]:
-    """How often each document of one domain is used so that the tokens sum to `wanted`. Shape (n,)."""
-    supply = int(tokens.sum())
-    if not supply:
-        return np.zeros(len(ids), np.int32)
-    passes, rest = divmod(wanted, supply)
-    epochs = np.full(len(ids), passes, np.int32)
-    if rest:
-        epochs += choose(tokens, hash_order(ids, seed, f"epoch {passes}"), rest, tolerance)
-    return epochs
-
-
-def _report(
+def mix_stages(
+    ids: Sequence[str],
     domains: npt.NDArray[np.object_],
     sources: npt.NDArray[np.object_],
     tokens: npt.NDArray[np.int64],
-    splits: npt.NDArray[np.object_],
-    epochs: npt.NDArray[np.int32],
-    plan: Mapping[str, Allocation],
-    shares: Mapping[str, Fraction],
-    wish: MixtureWish,
-) -> dict[str, Any]:
-    used = tokens * epochs
-    total = int(used.sum())
-    planned = sum(allocation.tokens for allocation in plan.values())
-    by_domain: dict[str, Any] = {}
-    for name, allocation in plan.items():
-        figures = _figures(domains == name, tokens, splits, epochs, total)
-        by_domain[name] = {
-            **figures,
-            "target_share": float(shares.get(name, Fraction(0))),
-            "feasible_share": allocation.tokens / planned if planned else 0.0,
-            "target_tokens": allocation.target,
-            "shortfall_tokens": max(0, allocation.target - figures["tokens"]),
-            "limited_by": _limit(allocation, figures, total),
-        }
-    return {
-        "domains": by_domain,
-        "sources": {
-            name: _figures(sources == name, tokens, splits, epochs, total) for name in sorted(set(sources.tolist()))
-        },
-        "totals": {
-            "budget_tokens": wish.budget,
-            "tokens": total,
-            "shortfall_tokens": max(0, wish.budget - total),
-            **{f"documents_{split}": int(np.count_nonzero(splits == split)) for split in (TRAIN, HELDOUT, UNUSED)},
-            **{f"tokens_{split}": int(tokens[splits == split].sum()) for split in (TRAIN, HELDOUT, UNUSED)},
-        },
-        "method": "target" if wish.shares else "proportional",
-        "max_epochs": wish.max_epochs,
-    }
+    wishes: Mapping[str, MixtureWish],
+    quality: npt.NDArray[np.float64] | None = None,
+) -> StagedMixture:
+    """`mix` for stages (name: wish, in training order) that share one supply. The first wish says what is held out."""
+    first = next(iter(wishes.values()))
+    heldout = _heldout(ids, domains, first)
+    used = np.zeros(len(ids), np.int32)
+    uses: list[npt.NDArray[np.int32]] = []
+    reports: dict[str, dict[str, Any]] = {}
+    for name, wish in wishes.items():
+        eligible = _eligible(heldout, quality, wish)
+        more, plan = _use(ids, domains, sources, tokens, eligible, used, wish)
+        used = used + more
+        uses.append(more)
+        reports[name] = report_of(
+            Counted(domains, sources, tokens, _splits(heldout, more), more, eligible, used), plan, wish
+        )
+    splits = _splits(heldout, used)
+    counted = Counted(domains, sources, tokens, splits, used, ~heldout)
+    return StagedMixture(splits, used, report_of_stages(counted, reports), np.stack(uses, axis=1))
 
 
-def _figures(
-    mask: npt.NDArray[np.bool_],
+def _heldout(ids: Sequence[str], domains: npt.NDArray[np.object_], wish: MixtureWish) -> npt.NDArray[np.bool_]:
+    """Which documents are held out: of each domain, whatever the mixture asks."""
+    heldout = np.zeros(len(ids), bool)
+    order = hash_order(ids, wish.seed, "heldout")
+    for name in sorted(set(domains.tolist())):
+        rows = np.flatnonzero(domains == name)
+        heldout[rows] = heldout_mask(order[rows], wish.heldout_share, wish.heldout_documents)
+    return heldout
+
+
+def _eligible(
+    heldout: npt.NDArray[np.bool_], quality: npt.NDArray[np.float64] | None, wish: MixtureWish
+) -> npt.NDArray[np.bool_]:
+    """Which documents a stage may use. Raises ValueError when a threshold is asked for and no quality is known."""
+    if not wish.min_quality:
+        return ~heldout
+    if quality is None:
+        raise ValueError(f"min_quality {wish.min_quality:g} needs the documents' quality, and none is given")
+    return ~heldout & ~(quality < wish.min_quality)
+
+
+def _splits(heldout: npt.NDArray[np.bool_], epochs: npt.NDArray[np.int32]) -> npt.NDArray[np.object_]:
+    splits: npt.NDArray[np.object_] = np.where(heldout, HELDOUT, np.where(epochs > 0, TRAIN, UNUSED)).astype(object)
+    return splits
+
+
+def _use(
+    ids: Sequence[str],
+    domains: npt.NDArray[np.object_],
+    sources: npt.NDArray[np.object_],
     tokens: npt.NDArray[np.int64],
-    splits: npt.NDArray[np.object_],
-    epochs: npt.NDArray[np.int32],
-    total: int,
-) -> dict[str, Any]:
-    """Supply and use of the documents in `mask`. Epochs are uses of the supply: tokens / supply_tokens."""
-    training = mask & (splits != HELDOUT)
-    supply = int(tokens[training].sum())
-    used = int((tokens[mask] * epochs[mask]).sum())
-    return {
-        "documents": int(np.count_nonzero(mask)),
-        "documents_used": int(np.count_nonzero(mask & (epochs > 0))),
-        "documents_heldout": int(np.count_nonzero(mask & (splits == HELDOUT))),
-        "supply_tokens": supply,
-        "heldout_tokens": int(tokens[mask & (splits == HELDOUT)].sum()),
-        "tokens": used,
-        "share": used / total if total else 0.0,
-        "epochs_mean": round(used / supply, 6) if supply else 0.0,
-        "epochs_max": int(epochs[mask].max()) if mask.any() else 0,
-    }
+    eligible: npt.NDArray[np.bool_],
+    used: npt.NDArray[np.int32],
+    wish: MixtureWish,
+) -> tuple[npt.NDArray[np.int32], Plan]:
+    """How often more each document is used for one wish, and the plan behind it."""
+    by_domain, by_source = grain(wish)
+    rows = np.flatnonzero(eligible)
+    members: dict[tuple[str, str], list[int]] = {}
+    for row, domain, source in zip(rows.tolist(), domains[rows].tolist(), sources[rows].tolist(), strict=True):
+        members.setdefault((domain if by_domain else ALL, source if by_source else ALL), []).append(row)
+    cells = {cell: np.array(members[cell], np.int64) for cell in sorted(members)}
+    supply = {cell: int(tokens[which].sum()) for cell, which in cells.items()}
+    caps = {cell: _cap(cell, wish) for cell in cells}
+    room = {cell: _room(tokens[which], used[which], caps[cell]) for cell, which in cells.items()}
+    plan = plan_cells(supply, room, wish)
+    budget = min(wish.budget, sum(plan.cells.values()))
+    allowed = int(budget * TOLERANCE / (1 if not by_source or not by_domain else max(1, len(cells))))
+    epochs = np.zeros(len(ids), np.int32)
+    for cell, wanted in plan.cells.items():
+        if cell in cells and wanted:
+            which = cells[cell]
+            named = [ids[row] for row in which.tolist()]
+            # at the cap the sum may stay below what is allowed, never go above it: no mending
+            tolerance = wanted if wanted >= room[cell] else allowed
+            epochs[which] = use_evenly(named, tokens[which], used[which], wanted, wish.seed, tolerance)
+    return epochs, plan
 
 
-def _limit(allocation: Allocation, figures: Mapping[str, Any], total: int) -> str | None:
-    """Why a domain's share is not its target, or None when it is.
+def _cap(cell: tuple[str, str], wish: MixtureWish) -> Fraction:
+    """The most uses of a document of a cell: the smallest cap that names it, else the general one."""
+    both = zip((wish.domain_epochs, wish.source_epochs), cell, strict=True)
+    return exact(min((caps[name] for caps, name in both if name in caps), default=wish.max_epochs))
 
-    supply: its tokens times max_epochs are fewer than asked for; others: it got what another domain could not give;
-    documents: whole documents of these sizes cannot come within 0.1 percentage point; no share: nothing was asked.
-    """
-    if allocation.limited:
-        return "supply"
-    if not allocation.target:
-        return "no share" if figures["supply_tokens"] and not allocation.tokens else None
-    if total and abs(figures["tokens"] - allocation.tokens) > total / 1000:
-        return "documents"
-    return "others" if allocation.tokens > allocation.target else None
+
+def _room(tokens: npt.NDArray[np.int64], used: npt.NDArray[np.int32], cap: Fraction) -> int:
+    """Tokens that documents may still give: each its tokens times the uses left of its cap."""
+    below = used < math.ceil(cap)
+    return max(0, int(int(tokens[below].sum()) * cap - int((tokens[below] * used[below]).sum())))

@@ -18,7 +18,19 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-__all__ = ["Allocation", "allocate", "choose", "exact", "hash_order", "heldout_mask", "split_budget"]
+from filters.text.weights import exact
+
+__all__ = [
+    "Allocation",
+    "allocate",
+    "choose",
+    "exact",
+    "fill",
+    "hash_order",
+    "heldout_mask",
+    "split_budget",
+    "use_evenly",
+]
 
 Integers = npt.NDArray[np.int64]
 MENDING_ROUNDS = 16
@@ -31,11 +43,6 @@ class Allocation:
     target: int
     tokens: int
     limited: bool
-
-
-def exact(value: float) -> Fraction:
-    """A float of a recipe as the fraction that a person wrote: 0.3 is 3/10."""
-    return Fraction(str(value))
 
 
 def split_budget(budget: int, shares: Mapping[str, Fraction]) -> dict[str, int]:
@@ -62,7 +69,15 @@ def allocate(
     The sum is `budget` unless all domains with a share are at their cap, supply * max_epochs.
     """
     names = sorted(set(supply) | set(shares))
-    caps = {name: int(supply.get(name, 0) * max_epochs) for name in names}
+    return fill({name: int(supply.get(name, 0) * max_epochs) for name in names}, shares, budget)
+
+
+def fill(room: Mapping[str, int], shares: Mapping[str, Fraction], budget: int) -> dict[str, Allocation]:
+    """Water-filling: `budget` by `shares`, none above its `room`; what one lacks goes to the others by their shares.
+
+    The sum is `budget` unless all with a share are full. A name without share gets 0. Exact integers.
+    """
+    names = sorted(set(room) | set(shares))
     targets = split_budget(budget, {name: shares.get(name, Fraction(0)) for name in names})
     given = dict.fromkeys(names, 0)
     limited: set[str] = set()
@@ -70,12 +85,12 @@ def allocate(
         open_names = [n for n in names if n not in limited and shares.get(n, Fraction(0)) > 0]
         left = budget - sum(given[n] for n in limited)
         parts = split_budget(left, {n: shares[n] for n in open_names})
-        full = [n for n in open_names if parts[n] > caps[n]]
+        full = [n for n in open_names if parts[n] > room.get(n, 0)]
         if not full:
             given.update(parts)
             break
         for name in full:
-            given[name] = caps[name]
+            given[name] = room.get(name, 0)
             limited.add(name)
     return {name: Allocation(targets[name], given[name], name in limited) for name in names}
 
@@ -97,6 +112,35 @@ def heldout_mask(order: npt.NDArray[np.uint64], share: float, least: int) -> npt
     mask = np.zeros(count, bool)
     mask[np.argsort(order, kind="stable")[:wanted]] = True
     return mask
+
+
+def use_evenly(
+    ids: Sequence[str], tokens: Integers, used: npt.NDArray[np.int32], wanted: int, seed: int, tolerance: int
+) -> npt.NDArray[np.int32]:
+    """How often more each document is used so that the tokens sum to `wanted` as nearly as whole documents allow.
+
+    `used` is how often each was used before. The least used come first: whole passes bring all to the same number of
+    uses, a part of one more pass is chosen in the order of a hash of (id, seed, number of the pass). Shape (n,). The
+    caller sees to it that `wanted` leaves every document within its cap.
+    """
+    more = np.zeros(len(ids), np.int32)
+    level, left = 0, wanted
+    if not int(tokens.sum()) or wanted <= 0:
+        return more
+    for step in sorted(set(used.tolist())):  # fill from one number of uses to the next, then above the highest
+        need = int(tokens[used < step].sum()) * (step - level)
+        if need > left:
+            break
+        left, level = left - need, step
+    below = used <= level
+    passes, rest = divmod(left, int(tokens[below].sum())) if below.any() else (0, 0)
+    level += passes
+    more = np.where(used < level, level - used, 0).astype(np.int32)
+    if rest:
+        rows = np.flatnonzero(used <= level)
+        order = hash_order([ids[row] for row in rows.tolist()], seed, f"epoch {level}")
+        more[rows] += choose(tokens[rows], order, rest, tolerance)
+    return more
 
 
 def choose(tokens: Integers, order: npt.NDArray[np.uint64], wanted: int, tolerance: int = 0) -> npt.NDArray[np.bool_]:

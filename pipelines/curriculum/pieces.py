@@ -20,7 +20,7 @@ from pipelines.curriculum.pack import order_rows, pack
 from pipelines.curriculum.rows import MIN_FILL
 from schemas.recipe import PretrainStage
 
-__all__ = ["WINDOW_ROWS", "Copies", "PretrainPlan", "cut", "plan_pretrain", "spread_copies"]
+__all__ = ["WINDOW_ROWS", "Copies", "PretrainPlan", "cut", "plan_pretrain", "plan_stage_mixtures", "spread_copies"]
 
 WINDOW_ROWS = 256
 CARRY_FILL = 0.98  # rows of a window that are emptier than this are packed again with the next one
@@ -53,15 +53,41 @@ class PretrainPlan:
     report: dict[str, Any]
 
 
-def spread_copies(hashes: npt.NDArray[np.uint64], epochs: Ints) -> Copies:
-    """The copies of documents in order. `hashes` (one uint64 a document, seeded), `epochs` how often each is used."""
+def spread_copies(hashes: npt.NDArray[np.uint64], epochs: Ints, before: Ints | None = None) -> Copies:
+    """The copies of documents in order. `hashes` (one uint64 a document, seeded), `epochs` how often each is used.
+
+    `before` is how often each was used in earlier stages: its epochs go on from there.
+    """
     document = np.repeat(np.arange(len(epochs), dtype=np.int64), epochs)
     epoch = np.arange(len(document), dtype=np.int64) - np.repeat(np.cumsum(epochs) - epochs, epochs)
-    mixed = _mix(hashes[document] + epoch.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    number = epoch if before is None else epoch + before[document]
+    mixed = _mix(hashes[document] + number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     inside = (mixed >> np.uint64(11)).astype(np.float64) / float(1 << 53)
     place = (epoch + inside) / np.maximum(epochs[document], 1)
     order = np.lexsort((epoch, document, place))
-    return Copies(document[order], epoch[order])
+    return Copies(document[order], number[order])
+
+
+def plan_stage_mixtures(
+    hashes: npt.NDArray[np.uint64],
+    tokens: Ints,
+    uses: Ints,
+    stages: Sequence[PretrainStage],
+    seed: int,
+    *,
+    cost_window: int = 1,
+) -> list[PretrainPlan]:
+    """Plan stages that have mixtures of their own: all copies that the mixture gave a stage, and no others.
+
+    `uses` (documents, stages): how often each document is used in each stage.
+    """
+    plans = []
+    before = np.zeros(len(tokens), dtype=np.int64)
+    for place, stage in enumerate(stages):
+        copies = spread_copies(hashes, uses[:, place], before)
+        plans.append(_plan_stage(copies, tokens, stage, [seed, place], cost_window))
+        before = before + uses[:, place]
+    return plans
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

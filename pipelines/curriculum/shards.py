@@ -20,12 +20,13 @@ import xxhash
 
 from pipelines.context import RunContext, StepOutput
 from pipelines.curriculum.assemble import PLAN_SCHEMA, AssembleTask, assemble_file, write_plan
-from pipelines.curriculum.pieces import PretrainPlan, plan_pretrain, spread_copies
+from pipelines.curriculum.pieces import Copies, PretrainPlan, plan_pretrain, plan_stage_mixtures, spread_copies
 from pipelines.curriculum.stages import Records, StagePlan, plan_stages, records_of
 from pipelines.curriculum.token_files import TokenizeTask, tokenize_documents, tokenize_trajectories
 from pipelines.synthesis.tokens import load_tokenizer
 from schemas.errors import CheckError, InputError
 from schemas.files import atomic_path
+from schemas.recipe import stage_name
 from schemas.shard import ShardFile, ShardIndex, StageIndex, write_index
 
 __all__ = ["AUDIT_SCHEMA", "shards"]
@@ -170,13 +171,18 @@ def _pretrain(
     tokens = np.array(listing.columns.get("tokens", []), dtype=np.int64)
     epochs = np.array(listing.columns.get("epochs", []), dtype=np.int64)
     keys = [xxhash.xxh3_64_intdigest(f"pretrain:{recipe.seed}:{record_id}".encode()) for record_id in ids]
-    copies = spread_copies(np.array(keys, dtype=np.uint64), epochs)
-    plans, left = plan_pretrain(
-        copies, tokens, recipe.curriculum.pretrain, recipe.seed, cost_window=recipe.curriculum.cost_window
-    )
+    wanted, seed, window = recipe.curriculum.pretrain, recipe.seed, recipe.curriculum.cost_window
+    hashes = np.array(keys, dtype=np.uint64)
+    if recipe.curriculum.staged:
+        uses = np.array(_stage_uses(listing, len(wanted)), dtype=np.int64).reshape(len(ids), len(wanted))
+        plans = plan_stage_mixtures(hashes, tokens, uses, wanted, seed, cost_window=window)
+        left = Copies(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    else:
+        plans, left = plan_pretrain(spread_copies(hashes, epochs), tokens, wanted, seed, cost_window=window)
+    copies_in = int(epochs.sum())
     stages = []
     for place, plan in enumerate(plans):
-        name = f"pretrain-{place}-{plan.capacity}"
+        name = stage_name(place, wanted[place])
         batches = _pretrain_batches(plan, listing, ids, recipe.curriculum.rows_per_file)
         stages.append(writer.stage("pretrain", name, plan.capacity, plan.report, batches))
     out_of = np.bincount(left.document, minlength=len(ids)) if len(ids) else np.empty(0, dtype=np.int64)
@@ -185,14 +191,22 @@ def _pretrain(
         audit.append(_audit_row(ids[i], "document", "over_budget", bill, bill, copies=int(out_of[i])))
     counts["documents"] = {
         "documents_in": len(ids),
-        "copies_in": len(copies.document),
-        "copies_in_shards": len(copies.document) - len(left.document),
+        "copies_in": copies_in,
+        "copies_in_shards": copies_in - len(left.document),
         "copies_left_out": {"over_budget": len(left.document)} if len(left.document) else {},
         "tokens_in": int((epochs * tokens).sum()),
         "tokens_in_shards": sum(stage.tokens for stage in stages),
         "tokens_left_out": int((out_of * tokens).sum()),
     }
     return stages
+
+
+def _stage_uses(listing: _Listing, stages: int) -> list[list[int]]:
+    """Uses of each document by stage, as the mixture says. Raises CheckError when it is of another recipe."""
+    uses: list[list[int]] = listing.columns.get("stage_epochs", [])
+    if len(uses) != len(listing.columns.get("id", [])) or any(len(row) != stages for row in uses[:1]):
+        raise CheckError(f"mixture/: it does not say the uses in {stages} stages. Run the reweight step again")
+    return uses
 
 
 def _pretrain_batches(

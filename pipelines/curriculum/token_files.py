@@ -1,7 +1,8 @@
 """Tokenizing in parallel: one task a partition, each writing its tokens to a flat file that rows are cut from later.
 
     documents-k.bin   ids of the used documents of corpus/kept/part-k, each followed by end-of-text
-    documents-k.arrow one row a used document: id, tokens (end-of-text included, as in the mixture), epochs
+    documents-k.arrow one row a used document: id, tokens (end-of-text included, as in the mixture), epochs, and
+        stage_epochs where stages have mixtures of their own
     trajectories-k.bin, trajectories-k.mask   ids and the loss mask (one byte a token) of the rendered trajectories
     trajectories-k.arrow  one row a trajectory (ID, or ID#0, ID#1, … where a template makes it be split at user turns):
         id, kind, difficulty, tokens, trained, runs, problem (why it has no tokens)
@@ -49,6 +50,7 @@ TRAJECTORY_BATCH = 8
 
 RUNS_TYPE = pa.list_(pa.struct([("tokens", pa.int32()), ("reason", pa.string())]))
 DOCUMENTS_SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.int64()), ("epochs", pa.int64())])
+STAGE_EPOCHS = pa.field("stage_epochs", pa.list_(pa.int64()))
 TRAJECTORIES_SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -93,7 +95,9 @@ def tokenize_documents(task: TokenizeTask) -> dict[str, Any]:
     tokenizer = load_tokenizer(task.tokenizer)
     dtype = token_dtype(tokenizer.vocab_size)
     end = np.array([tokenizer.end_of_text_id], dtype=dtype)
-    mixture = pq.read_table(task.mixture, columns=["id", "tokens", "split", "epochs"]).to_pydict()
+    staged = STAGE_EPOCHS.name in pq.read_schema(task.mixture).names
+    schema = DOCUMENTS_SCHEMA.append(STAGE_EPOCHS) if staged else DOCUMENTS_SCHEMA
+    mixture = pq.read_table(task.mixture, columns=[*schema.names, "split"]).to_pydict()
     rows: list[dict[str, Any]] = []
     with atomic_path(task.path("bin")) as temporary, open(temporary, "wb") as out:
         at = 0
@@ -110,13 +114,13 @@ def tokenize_documents(task: TokenizeTask) -> dict[str, Any]:
                         f"{task.mixture}: row {at + i} says {expected} tokens for document {ids[i]}, the tokenizer "
                         f"gives {len(encoded)} and end-of-text. Reweight again with this tokenizer"
                     )
-                rows.append({"id": ids[i], "tokens": len(encoded) + 1, "epochs": int(mixture["epochs"][at + i])})
+                rows.append({name: mixture[name][at + i] for name in schema.names})
                 _write(out, encoded.astype(dtype))
                 _write(out, end)
             at += len(ids)
         if at != len(mixture["id"]):
             raise CheckError(f"{task.mixture}: {len(mixture['id'])} rows for {at} documents. Reweight again")
-    _write_arrow(task.path("arrow"), rows, DOCUMENTS_SCHEMA)
+    _write_arrow(task.path("arrow"), rows, schema)
     return {"documents": len(rows), "tokens": sum(row["tokens"] for row in rows)}
 
 

@@ -1,4 +1,4 @@
-"""Recipe models of the corpus half: sources, quality, dedup, classify, decontaminate, mixture."""
+"""Recipe models of the corpus half: sources, quality, dedup, classify, decontaminate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = [
     "ClassifyConfig",
     "DecontaminateConfig",
     "DedupConfig",
-    "MixtureConfig",
+    "LanguageConfig",
+    "PiiConfig",
     "QualityConfig",
     "SourceConfig",
 ]
@@ -25,6 +26,7 @@ class SourceConfig(Strict):
     running Python's standard library and installed packages and needs no path. `text`, `id`, `domain_field`,
     `license_field`, `language_field` name the keys or columns to read; `domain` and `license` are used for
     records that carry none. `limit_documents` reads only the first records (sorted paths, file order).
+    `expected_tokens` is what is known of a source whose files are elsewhere: the plan counts with it, no step does.
     """
 
     name: Name
@@ -39,6 +41,7 @@ class SourceConfig(Strict):
     language_field: str | None = None
     packages: list[str] | None = None
     limit_documents: int | None = Field(default=None, ge=1)
+    expected_tokens: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _path_goes_with_kind(self) -> SourceConfig:
@@ -51,10 +54,22 @@ class SourceConfig(Strict):
         return self
 
 
+class LanguageConfig(Strict):
+    """Which languages prose may have, by a fasttext `model` (path of a .bin) and its labels.
+
+    Prose whose best label is not in `keep`, or has a lower score than `min_score` (0.65: FineWeb, arXiv 2406.17557,
+    section 3.3), is dropped. Code, formulas and mixtures with them are not judged.
+    """
+
+    model: str
+    keep: list[str] = Field(min_length=1)
+    min_score: Share = 0.65
+
+
 class QualityConfig(Strict):
     """Which rule sets judge a document: gopher, gopher-repetition, c4, fineweb (prose), code, formula.
 
-    A prose set judges prose only; what is code or formula is told from the text.
+    A prose set judges prose only; what is code or formula is told from the text. `language` is judged first.
     """
 
     rules: list[Literal["gopher", "gopher-repetition", "c4", "fineweb", "code", "formula"]] = [
@@ -62,6 +77,13 @@ class QualityConfig(Strict):
         "code",
         "formula",
     ]
+    language: LanguageConfig | None = None
+
+
+class PiiConfig(Strict):
+    """Personal data and keys to replace by placeholders where kept text is written: `pii: {}` means all four kinds."""
+
+    replace: list[Literal["email", "ip", "phone", "key"]] = Field(default=["email", "ip", "phone", "key"], min_length=1)
 
 
 class DedupConfig(Strict):
@@ -88,23 +110,3 @@ class DecontaminateConfig(Strict):
 
     benchmarks: list[str] = []
     shingle_words: int = Field(default=13, ge=3, le=50)
-
-
-class MixtureConfig(Strict):
-    """Target shares of tokens by domain. `max_epochs` caps how often a document may be repeated."""
-
-    method: Literal["target", "proportional"] = "target"
-    shares: dict[Name, Share] = {}
-    max_epochs: float = Field(default=4, gt=0, le=100)
-    budget_tokens: int = Field(ge=1)
-
-    @model_validator(mode="after")
-    def _shares_sum_to_one(self) -> MixtureConfig:
-        if self.method == "target" and not self.shares:
-            raise ValueError("method target needs 'shares', for example {math: 0.5, code: 0.5}")
-        if self.method != "target" and self.shares:
-            raise ValueError(f"'shares' has no effect with method {self.method}: remove it")
-        total = sum(self.shares.values())
-        if self.shares and abs(total - 1) > 1e-6:
-            raise ValueError(f"the shares sum to {total:g}: they must sum to 1")
-        return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from schemas.files import digest_of
 from schemas.recipe.base import Name, Strict
@@ -12,10 +12,11 @@ from schemas.recipe.corpus import (
     ClassifyConfig,
     DecontaminateConfig,
     DedupConfig,
-    MixtureConfig,
+    PiiConfig,
     QualityConfig,
     SourceConfig,
 )
+from schemas.recipe.mixture import MixtureConfig, mixture_of_stage, unknown_names
 from schemas.recipe.training import CurriculumConfig, EvaluateConfig, ModelConfig, TokenizerConfig, TrainConfig
 from schemas.recipe.trajectories import TrajectoriesConfig
 
@@ -42,6 +43,7 @@ class Recipe(Strict):
     dedup: DedupConfig = DedupConfig()
     classify: ClassifyConfig = ClassifyConfig()
     decontaminate: DecontaminateConfig = DecontaminateConfig()
+    pii: PiiConfig | None = None
     mixture: MixtureConfig
     trajectories: TrajectoriesConfig = TrajectoriesConfig()
     tokenizer: TokenizerConfig
@@ -56,11 +58,7 @@ class Recipe(Strict):
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise ValueError(f"two sources are named {doubled[0]!r}: names must differ")
-        unknown = sorted(set(self.mixture.shares) - set(self.classify.labels))
-        if unknown:
-            raise ValueError(
-                f"mixture.shares names {unknown[0]!r}, which is not in classify.labels {self.classify.labels}"
-            )
+        self._mixtures_fit(names)
         contexts = [s.context_tokens for s in self.curriculum.pretrain] + [
             s.context_tokens for s in self.curriculum.sft
         ]
@@ -71,6 +69,32 @@ class Recipe(Strict):
                 f"{self.model.max_position_embeddings}"
             )
         return self
+
+    def _mixtures_fit(self, sources: list[str]) -> None:
+        """Names that are known, stage mixtures that are whole, budgets that agree."""
+        places = [("mixture", self.mixture)]
+        for number, stage in enumerate(self.curriculum.pretrain if self.curriculum.staged else []):
+            place = f"curriculum.pretrain.{number}.mixture"
+            try:
+                places.append((place, mixture_of_stage(self.mixture, stage.mixture, stage.budget_tokens)))
+            except ValidationError as error:
+                raise ValueError(f"{place}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+        for place, mixture in places:
+            problem = unknown_names(mixture, place, self.classify.labels, sources)
+            if problem is not None:
+                raise ValueError(problem)
+        total = sum(stage.budget_tokens for stage in self.curriculum.pretrain)
+        if self.curriculum.staged and total != self.mixture.budget_tokens:
+            raise ValueError(
+                f"mixture.budget_tokens is {self.mixture.budget_tokens}, the budgets of the pretraining stages sum to "
+                f"{total}: where a stage has a mixture of its own they must be equal"
+            )
+
+    def stage_mixtures(self) -> list[MixtureConfig]:
+        """The mixture of every pretraining stage, whole; empty when no stage has one of its own."""
+        if not self.curriculum.staged:
+            return []
+        return [mixture_of_stage(self.mixture, s.mixture, s.budget_tokens) for s in self.curriculum.pretrain]
 
     def digest(self) -> str:
         """SHA-256 of everything that can change an output byte."""

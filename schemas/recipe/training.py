@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from schemas.recipe.base import Name, Share, Strict, check_difficulty
+from schemas.recipe.mixture import StageMixture
 
 __all__ = [
     "CurriculumConfig",
@@ -17,6 +18,7 @@ __all__ = [
     "TokenizerConfig",
     "TokenizerTrainConfig",
     "TrainConfig",
+    "stage_name",
 ]
 
 
@@ -43,12 +45,21 @@ class TokenizerConfig(Strict):
 class PretrainStage(Strict):
     """Rows of `context_tokens` from the reweighted corpus, `budget_tokens` in all.
 
-    `rope_theta` changes the rotary base from this stage on (null leaves it).
+    `rope_theta` changes the rotary base from this stage on (null leaves it). `mixture` is what the stage changes of the
+    recipe's mixture; where any stage has one, every stage gets its own documents, from one supply with epochs counted
+    over all stages. `name` is what the shards and figures call the stage.
     """
 
     context_tokens: int = Field(ge=16, le=16_777_216)
     budget_tokens: int = Field(ge=1)
     rope_theta: float | None = Field(default=None, gt=0)
+    name: Name | None = Field(default=None, exclude_if=lambda value: value is None)
+    mixture: StageMixture | None = Field(default=None, exclude_if=lambda value: value is None)
+
+
+def stage_name(place: int, stage: PretrainStage) -> str:
+    """What the shards call a pretraining stage: its place, and its name or its context."""
+    return f"pretrain-{place}-{stage.name or stage.context_tokens}"
 
 
 class SftStage(Strict):
@@ -93,16 +104,31 @@ class CurriculumConfig(Strict):
     thinking: Literal["keep", "drop", "split"] = "keep"
     tool_calls: Literal["xml", "json"] = "xml"
 
+    @property
+    def staged(self) -> bool:
+        """Whether a pretraining stage has a mixture of its own."""
+        return any(stage.mixture is not None for stage in self.pretrain)
+
     @model_validator(mode="after")
     def _contexts_rise(self) -> CurriculumConfig:
         contexts = [stage.context_tokens for stage in self.sft]
         if contexts != sorted(contexts):
             raise ValueError(f"sft context_tokens {contexts} must not fall from stage to stage")
+        names = [stage.name for stage in self.pretrain if stage.name is not None]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(f"two pretraining stages are named {doubled[0]!r}: names must differ")
         return self
 
 
 class ModelConfig(Strict):
-    """The looped transformer; names as in the public `nanbeige` config. `head_dim` null means hidden/heads."""
+    """The looped transformer; names as in the public `nanbeige` config. `head_dim` null means hidden/heads.
+
+    Variants for ablations, all off by default: `loop_middle_layers` of the layers are looped and those before and
+    after them run once; `loop_loss_weights` adds the loss after each pass but the last (one weight each, the last pass
+    has the rest of 1); `loop_share_kv` lets later passes attend to the keys and values of the first;
+    `loop_input_injection` adds what entered the first pass to what enters every later one.
+    """
 
     hidden_size: int = Field(ge=8)
     num_hidden_layers: int = Field(ge=1)
@@ -117,6 +143,26 @@ class ModelConfig(Strict):
     tie_word_embeddings: bool = True
     skip_loop_final_norm: bool = False
     initializer_range: float = Field(default=0.02, gt=0)
+    loop_middle_layers: int | None = Field(default=None, ge=1)
+    loop_loss_weights: list[Share] = []
+    loop_share_kv: bool = False
+    loop_input_injection: bool = False
+
+    @model_validator(mode="after")
+    def _variants_fit(self) -> ModelConfig:
+        if self.loop_middle_layers is not None and self.loop_middle_layers > self.num_hidden_layers:
+            raise ValueError(
+                f"loop_middle_layers {self.loop_middle_layers} is more than num_hidden_layers {self.num_hidden_layers}"
+            )
+        weights = self.loop_loss_weights
+        if weights and (len(weights) != self.num_loops - 1 or sum(weights) > 1):
+            raise ValueError(
+                f"loop_loss_weights {weights} must be num_loops - 1 = {self.num_loops - 1} weights that sum to at most "
+                "1: one for each pass but the last, which has the rest"
+            )
+        if weights and self.loop_middle_layers not in (None, self.num_hidden_layers):
+            raise ValueError("loop_loss_weights need every layer looped: leave loop_middle_layers null")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelConfig:
@@ -143,6 +189,7 @@ class TrainConfig(Strict):
     `max_segment_tokens` leaves longer segments out (counted and printed), null leaves out nothing.
     Pretraining and SFT each have their own warm-up (`warmup_steps`, at most a fifth of the phase), stable rate and
     decay over the last `decay_share`; `sft_learning_rate` null means `learning_rate`; `threads` null is one on a CPU.
+    With several processes `sharding` auto spreads the model over them (FSDP2), none gives every process all of it.
     """
 
     precision: Literal["fp32", "bf16"] = "bf16"
@@ -159,6 +206,7 @@ class TrainConfig(Strict):
     checkpoint_every: int = Field(default=50, ge=1)
     keep_checkpoints: int = Field(default=2, ge=1)
     activation_checkpointing: bool = False
+    sharding: Literal["auto", "none"] = "auto"
     threads: int | None = Field(default=None, ge=1)
 
 
