@@ -57,6 +57,8 @@ def step_inputs(step: str, recipe: Recipe) -> list[tuple[str, Path]]:
 
 def _patterns(step: str, recipe: Recipe) -> list[str]:
     """Paths that the recipe gives to a step other than read."""
+    if step == "quality":
+        return [] if recipe.quality.language is None else [recipe.quality.language.model]
     if step == "dedup":
         return [] if recipe.dedup.against is None else [recipe.dedup.against]
     if step == "classify":

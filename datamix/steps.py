@@ -88,6 +88,7 @@ STEPS: tuple[Step, ...] = (
         name="corpus",
         function="pipelines.corpus.corpus:step",
         upstream=("read", "quality", "dedup", "classify", "decontaminate"),
+        fields=("pii",),
         owns=("corpus",),
     ),
     Step(

@@ -70,9 +70,9 @@ def open_engine(name: str, workers: int, options: Sequence[str] = ()) -> Engine:
     """
     if name == "datatrove":
         if options:
-            from pipelines.trove.ray import RayEngine
+            from pipelines.trove.cluster import open_cluster
 
-            return RayEngine(workers=workers, options=options)
+            return open_cluster(workers, options)
         from pipelines.trove.executor import TroveEngine
 
         return TroveEngine(workers=workers)

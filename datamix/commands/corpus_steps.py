@@ -72,4 +72,6 @@ def print_summary(summary: dict[str, Any], common: dict[str, Any]) -> None:
     rows += [(f"dropped: {reason}", count) for reason, count in summary["dropped"].items()]
     rows += [(f"set aside: {problem}", count) for problem, count in summary["set_aside"].items()]
     rows += [(f"domain: {name}", count) for name, count in summary.get("domains", {}).items()]
+    rows += [(f"language: {name}", count) for name, count in summary.get("languages", {}).items()]
+    rows += [(f"replaced: {kind}", count) for kind, count in summary.get("replaced", {}).items()]
     stdout_console().print(table(f"{summary['step']}: {common['out']}", ("what", "documents"), rows))

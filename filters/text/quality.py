@@ -2,7 +2,8 @@
 
 Each text is judged by what it is made of: prose by the prose rule sets that are named (gopher, gopher-repetition, c4,
 fineweb), code by `code`, formulas by `formula`; a mixture of them is only refused when it is empty. So a prose rule
-never removes a source file or a page of LaTeX. Cost: about 8 MB of text a CPU second with all rule sets.
+never removes a source file or a page of LaTeX. With a language rule, prose is judged by its language before all else.
+Cost: about 8 MB of text a CPU second with all rule sets.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from filters.text.judges import JUDGES, Batch
 from filters.text.kinds import CODE, FORMULA, MIXED, PROSE, Kinds, kinds_of
+from filters.text.language import LanguageRule
 from filters.text.repetition import duplicate_ngram_share
 from filters.text.words import Floats
 from schemas.document import KEEP
@@ -31,24 +33,37 @@ _KIND_OF_RULES = {"code": CODE, "formula": FORMULA}  # every other rule set is f
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """For each text: the verdict (KEEP, EMPTY or 'rule set:reason') as string, the score as float32."""
+    """For each text: the verdict (KEEP, EMPTY or 'rule set:reason') as string, the score as float32, the language as
+    string (null where none was judged)."""
 
     verdict: pa.Array
     quality: pa.Array
+    language: pa.Array
 
 
-def judge(texts: pa.Array, rules: Sequence[str], thresholds: Mapping[str, Any] | None = None) -> Judgement:
-    """Judge texts by the named rule sets.
+def judge(
+    texts: pa.Array,
+    rules: Sequence[str],
+    thresholds: Mapping[str, Any] | None = None,
+    language: LanguageRule | None = None,
+) -> Judgement:
+    """Judge texts by the named rule sets, prose by its `language` before.
 
     `texts`: string or large_string of shape (N,), nulls count as empty. `rules`: names in `JUDGES`; the order decides
     which reason is given when several hold. `thresholds` replaces the published numbers of a set by another instance
     of its dataclass. The result of a text does not depend on the others. Raises KeyError for an unknown rule set.
     """
     chosen = {name: (thresholds or {}).get(name, JUDGES[name][1]) for name in rules}
-    parts = [_judge_slice(part, chosen) for part in _slices(pc.fill_null(texts.cast(pa.large_string()), ""))]
-    verdicts = [verdict for part, _ in parts for verdict in part]
-    scores = np.concatenate([score for _, score in parts]) if parts else np.zeros(0)
-    return Judgement(pa.array(verdicts, pa.string()), pa.array(scores.astype(np.float32), pa.float32()))
+    whole = pc.fill_null(texts.cast(pa.large_string()), "")
+    parts = [_judge_slice(part, chosen, language) for part in _slices(whole)]
+    verdicts = [verdict for part, _, _ in parts for verdict in part]
+    scores = np.concatenate([score for _, score, _ in parts]) if parts else np.zeros(0)
+    languages = [label for _, _, labels in parts for label in labels]
+    return Judgement(
+        pa.array(verdicts, pa.string()),
+        pa.array(scores.astype(np.float32), pa.float32()),
+        pa.array(languages, pa.string()),
+    )
 
 
 def _slices(texts: pa.Array) -> Iterator[pa.Array]:
@@ -62,11 +77,19 @@ def _slices(texts: pa.Array) -> Iterator[pa.Array]:
         start = end
 
 
-def _judge_slice(texts: pa.Array, rules: Mapping[str, Any]) -> tuple[list[str], Floats]:
+def _judge_slice(
+    texts: pa.Array, rules: Mapping[str, Any], language: LanguageRule | None
+) -> tuple[list[str], Floats, list[str | None]]:
     batch = Batch(texts)
     kinds = kinds_of(texts, batch.words, batch.lines)
     verdict = np.full(len(texts), KEEP, object)
     verdict[batch.words.count == 0] = EMPTY
+    languages = np.full(len(texts), None, object)
+    spoken = np.flatnonzero((kinds.kind == PROSE) & (verdict == KEEP))
+    if language is not None and len(spoken):
+        found = language.judge(texts.take(pa.array(spoken)))
+        languages[spoken] = [label for label, _ in found]
+        verdict[spoken] = [reason for _, reason in found]
     for name, rule in rules.items():
         judged = kinds.kind == _KIND_OF_RULES.get(name, PROSE)
         if not judged.any():
@@ -75,7 +98,7 @@ def _judge_slice(texts: pa.Array, rules: Mapping[str, Any]) -> tuple[list[str], 
             verdict[broken & judged & (verdict == KEEP)] = f"{name}:{reason}"
     score = _score(batch, kinds)
     score[batch.words.count == 0] = 0
-    return verdict.tolist(), score
+    return verdict.tolist(), score, languages.tolist()
 
 
 def _score(batch: Batch, kinds: Kinds) -> Floats:

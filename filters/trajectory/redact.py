@@ -2,7 +2,7 @@
 
 `<EMAIL_1>`, `<TOKEN_2>`, …: within one record equal values get equal placeholders, so a name that an observation
 showed and a later call used still agree. Works on any text; `redact_trajectory` goes over all messages and calls.
-The shapes are in redact_shapes.py, with what they do not know.
+The shapes are in filters/shapes/private.py, with what they do not know.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from filters.trajectory.redact_shapes import find_private
+from filters.shapes.placeholders import Placeholders
+from filters.shapes.private import find_private
 from schemas.trajectory import Message, ToolCall, Trajectory
 
 __all__ = ["Redactor", "redact_text", "redact_trajectory"]
@@ -21,12 +22,15 @@ _SEPARATOR = "\n\0\n"  # no shape goes over a zero byte, but for key blocks
 
 
 class Redactor:
-    """Replaces what it finds and remembers it: one object a record. `counts` is replacements by kind."""
+    """Replaces what it finds and remembers it: one object a record."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._names: dict[tuple[str, str], str] = {}
-        self._numbers: Counter[str] = Counter()
+        self._placeholders = Placeholders()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Replacements by kind."""
+        return self._placeholders.counts
 
     def text(self, text: str) -> str:
         """`text` with placeholders. Linear in its length. Redacting twice changes nothing."""
@@ -48,19 +52,11 @@ class Redactor:
                 first, last, kind = spans[number]
                 number += 1
                 if last <= end:  # else it reaches into the next text: no finding of this one
-                    parts += (joined[at:first], self._name(kind, joined[first:last]))
+                    parts += (joined[at:first], self._placeholders.name(kind, joined[first:last]))
                     at = last
             redacted.append("".join((*parts, joined[at:end])) if parts else text)
             start = end + len(_SEPARATOR)
         return redacted
-
-    def _name(self, kind: str, value: str) -> str:
-        self.counts[kind] += 1
-        name = self._names.get((kind, value))
-        if name is None:
-            self._numbers[kind] += 1
-            name = self._names[(kind, value)] = f"<{kind}_{self._numbers[kind]}>"
-        return name
 
 
 def redact_text(text: str) -> tuple[str, Counter[str]]:

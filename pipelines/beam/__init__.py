@@ -1,7 +1,8 @@
 """datamix on Apache Beam: transforms for anyone's pipeline, `run(argv)`, and the engine of `datamix run`.
 
-transforms  FilterQuality, Deduplicate, Classify, Reweight, Kept: batches in, batches out
-documents   ReadDocuments, WriteDocuments: files of any of Beam's file systems
+transforms  FilterQuality, Deduplicate, Classify, Decontaminate, ReplacePrivate, Reweight, Kept: batches in and out
+functions   what they run on workers
+documents   ReadDocuments, WriteDocuments, WriteSetAside: files of any of Beam's file systems
 run         the corpus job as one pipeline: `python -m pipelines.beam`
 engine      BeamEngine: the tasks of a recipe's steps as pipelines
 twopass     decisions that must see the whole corpus, without shuffling its text
@@ -26,8 +27,16 @@ import apache_beam  # noqa: F401
 
 _root.removeFilter(_worth_saying)
 
-from pipelines.beam.transforms import Classify, Decontaminate, Deduplicate, FilterQuality, Kept, Reweight
-from pipelines.beam.documents import ReadDocuments, WriteDocuments
+from pipelines.beam.transforms import (
+    Classify,
+    Decontaminate,
+    Deduplicate,
+    FilterQuality,
+    Kept,
+    ReplacePrivate,
+    Reweight,
+)
+from pipelines.beam.documents import ReadDocuments, WriteDocuments, WriteSetAside
 from pipelines.beam.run import run
 
 __all__ = [
@@ -37,7 +46,9 @@ __all__ = [
     "FilterQuality",
     "Kept",
     "ReadDocuments",
+    "ReplacePrivate",
     "Reweight",
     "WriteDocuments",
+    "WriteSetAside",
     "run",
 ]

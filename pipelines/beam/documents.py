@@ -5,18 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import Metrics
 
+from pipelines.beam.functions import NAMESPACE
 from pipelines.beam.storage import is_local, local_copy, matching, spool_folder, upload, write_spool
-from pipelines.beam.transforms import NAMESPACE
 from pipelines.corpus.batches import alive, column_or_null, part_of
 from pipelines.corpus.read.jsonl import read_jsonl
 from pipelines.corpus.read.parquet import read_parquet
@@ -27,7 +29,9 @@ from pipelines.corpus.tables import part_name, write_part
 from schemas.document import DOCUMENT_SCHEMA, KEEP
 from schemas.recipe import SourceConfig
 
-__all__ = ["ReadDocuments", "WriteDocuments"]
+__all__ = ["SET_ASIDE", "ReadDocuments", "WriteDocuments", "WriteSetAside"]
+
+SET_ASIDE = "set_aside"
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 16 << 20
@@ -35,13 +39,16 @@ _COLUMNS = [field.name for field in DOCUMENT_SCHEMA if field.name in Document.__
 
 
 class ReadDocuments(beam.PTransform[Any, Any]):
-    """Read jsonl (plain, gzip, zstandard) or parquet as batches of DOCUMENT_SCHEMA.
+    """Read jsonl (plain, gzip, zstandard) or parquet: gives `documents`, batches of DOCUMENT_SCHEMA, and `set_aside`.
+
+        documents, set_aside = pipeline | ReadDocuments("gs://bucket/data/*.jsonl.gz")
 
     `path` is a file, a folder or a pattern of any file system that Beam knows (a folder of another file system ends
     in '/'); a local one is looked up when the pipeline is built, another one when it runs. `source` names the corpus:
-    it enters the ids. `text`, `id` and `domain` are the keys or columns to read. A bad record is counted (metric
-    `read:PROBLEM` of the namespace "datamix") and left out, or ends the pipeline with its place when `on_error` is
-    "fail". A remote file is copied to the worker first (disk: one file a worker thread).
+    it enters the ids. `text`, `id` and `domain` are the keys or columns to read. A bad record is an element of
+    `set_aside`, a dict of path, line, field, problem and received (see `WriteSetAside`), and is counted (metric
+    `read:PROBLEM` of the namespace "datamix"), or ends the pipeline with its place when `on_error` is "fail". A remote
+    file is copied to the worker first (disk: one file a worker thread).
     """
 
     def __init__(
@@ -63,30 +70,34 @@ class ReadDocuments(beam.PTransform[Any, Any]):
         self.path, self.fail = path, on_error == "fail"
 
     def expand(self, pbegin: Any) -> Any:
-        """Pipeline to PCollection of RecordBatch."""
+        """Pipeline to the outputs `documents` (RecordBatch) and `set_aside` (dict)."""
         if is_local(self.path):
             found = [(file.path, file.relative) for file in find_files(self.config)]
             files = pbegin | "Files" >> beam.Create(found, reshuffle=False)
         else:
             files = pbegin | "Path" >> beam.Create([self.path], reshuffle=False) | "Files" >> beam.FlatMap(matching)
-        return (
-            files
-            | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_Read(self.config, self.fail)).with_output_types(pa.RecordBatch)
-        )
+        read = beam.ParDo(_Read(self.config, self.fail)).with_output_types(pa.RecordBatch)
+        spread = files | "Spread" >> beam.Reshuffle()
+        return spread | "Read" >> read.with_outputs(SET_ASIDE, main="documents")
 
 
 class _Read(beam.DoFn):
     def __init__(self, config: SourceConfig, fail: bool) -> None:
         self.config, self.fail = config, fail
 
-    def process(self, element: tuple[str, str]) -> Iterable[pa.RecordBatch]:
-        """The batches of one file."""
+    def process(self, element: tuple[str, str]) -> Iterable[Any]:
+        """The batches of one file, and its bad records as tagged rows."""
         path, relative = element
         with local_copy(path) as near:
             rows: list[Document] = []
             size = 0
-            for found in self._documents(str(near), path, relative):
+            for found in self._records(str(near), path, relative):
+                if isinstance(found, Problem):
+                    if self.fail:
+                        raise found.error()
+                    Metrics.counter(NAMESPACE, f"read:{found.problem}").inc()
+                    yield beam.pvalue.TaggedOutput(SET_ASIDE, found.row())
+                    continue
                 rows.append(found)
                 size += len(found.text)
                 if len(rows) == BATCH_ROWS or size >= BATCH_BYTES:
@@ -95,16 +106,46 @@ class _Read(beam.DoFn):
             if rows:
                 yield _batch(rows)
 
-    def _documents(self, near: str, path: str, relative: str) -> Iterator[Document]:
+    def _records(self, near: str, path: str, relative: str) -> Iterator[Document | Problem]:
         reader = read_jsonl if self.config.kind == "jsonl" else read_parquet
         for record in reader(near, self.config):
-            found = record if isinstance(record, Problem) else to_document(record, self.config, path, relative)
-            if isinstance(found, Document):
-                yield found
-            elif self.fail:
-                raise found.error()
+            if isinstance(record, Problem):
+                yield replace(record, path=path)  # not that of a copy
             else:
-                Metrics.counter(NAMESPACE, f"read:{found.problem}").inc()
+                yield to_document(record, self.config, path, relative)
+
+
+class WriteSetAside(beam.PTransform[Any, Any]):
+    """Write the bad records of `ReadDocuments` as one file of JSON lines, sorted; gives its path.
+
+    The same bytes as `set_aside/read.jsonl` of a run. An empty file says that there were none. Memory of one worker:
+    all of them, at most 600 bytes each.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def expand(self, rows: Any) -> Any:
+        """PCollection of dict to PCollection of str."""
+        nothing = rows.pipeline | "File" >> beam.Create([(0, None)], reshuffle=False)
+        keyed = rows | "Key" >> beam.Map(lambda row: (0, row))
+        return (
+            (keyed, nothing)
+            | beam.Flatten()
+            | "Meet" >> beam.GroupByKey()
+            | "Write" >> beam.MapTuple(partial(_write_rows, self.path)).with_output_types(str)
+        )
+
+
+def _write_rows(path: str, _key: int, given: Iterable[dict[str, Any] | None]) -> str:
+    rows = [row for row in given if row is not None]
+    rows.sort(key=lambda row: (row["path"], row["line"] is None, row["line"] or 0))
+    with tempfile.TemporaryDirectory(prefix="datamix-aside-") as folder:
+        finished = Path(folder, "set_aside.jsonl")
+        finished.write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
+        upload(finished, path)
+    return path
 
 
 def _batch(rows: Sequence[Document]) -> pa.RecordBatch:

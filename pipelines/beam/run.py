@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.beam.documents import ReadDocuments, WriteDocuments
+from pipelines.beam.documents import ReadDocuments, WriteDocuments, WriteSetAside
 from pipelines.beam.engine import is_local_run, is_only_built, pipeline_options
+from pipelines.beam.functions import NAMESPACE
 from pipelines.beam.shipping import ship_package
-from pipelines.beam.transforms import NAMESPACE, Classify, Decontaminate, Deduplicate, FilterQuality
+from pipelines.beam.transforms import Classify, Decontaminate, Deduplicate, FilterQuality, ReplacePrivate
 
 __all__ = ["build", "main", "run"]
 
@@ -33,18 +35,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--input", required=True, help="file, folder or pattern of jsonl or parquet")
-    add("--output", required=True, help="folder for kept/ and dropped/")
+    add("--output", required=True, help="folder for kept/, dropped/ and set_aside.jsonl")
     add("--source", default="input", help="name of the corpus: enters the ids (default input)")
     add("--kind", choices=("jsonl", "parquet"), help="default: parquet for *.parquet, else jsonl")
     add("--text", default="text", help="key or column of the text")
     add("--id", default="id", help="key or column of the id")
     add("--domain", help="key or column of the domain that the source claims")
     add("--rules", default="gopher,code,formula", help="quality rule sets, or none")
+    add("--language_model", help="fasttext .bin: judge the language of prose by it")
+    add("--languages", default="", help="labels of the language model that stay, such as en,de")
+    add("--min_language_score", type=float, default=0.65)
     add("--threshold", type=float, default=0.8, help="Jaccard similarity of duplicates; 0 leaves dedup out")
     add("--shingle_words", type=int, default=5)
     add("--permutations", type=int, default=128)
     add("--model", help="fasttext .bin: classify with it")
     add("--benchmark", action="append", default=[], help="decontaminate: a file of benchmark items; repeatable")
+    add("--pii", default="", help="replace in kept texts: of email,ip,phone,key")
     add("--partitions", type=int, default=8, help="output files of each kind")
     add("--spool", help="folder for batches between passes, seen by all workers (default: --temp_location)")
     add("--on_error", choices=("skip", "fail"), default="skip")
@@ -54,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def build(pipeline: beam.Pipeline, given: argparse.Namespace) -> Any:
     """Apply the transforms; gives the PCollection of paths written."""
-    batches = pipeline | "ReadDocuments" >> ReadDocuments(
+    batches, set_aside = pipeline | "ReadDocuments" >> ReadDocuments(
         given.input,
         source=given.source,
         kind=given.kind,
@@ -63,8 +69,13 @@ def build(pipeline: beam.Pipeline, given: argparse.Namespace) -> Any:
         domain=given.domain,
         on_error=given.on_error,
     )
-    rules = [name for name in given.rules.split(",") if name and name != "none"]
-    batches = batches | "FilterQuality" >> FilterQuality(rules, keep_dropped=True)
+    batches = batches | "FilterQuality" >> FilterQuality(
+        [name for name in _names(given.rules) if name != "none"],
+        language_model=given.language_model,
+        languages=_names(given.languages),
+        min_language_score=given.min_language_score,
+        keep_dropped=True,
+    )
     if given.threshold:
         batches = batches | "Deduplicate" >> Deduplicate(
             given.threshold,
@@ -78,7 +89,17 @@ def build(pipeline: beam.Pipeline, given: argparse.Namespace) -> Any:
         batches = batches | "Classify" >> Classify(given.model)
     if given.benchmark:
         batches = batches | "Decontaminate" >> Decontaminate(given.benchmark, keep_dropped=True)
-    return batches | "WriteDocuments" >> WriteDocuments(given.output, partitions=given.partitions, spool=given.spool)
+    if given.pii:
+        batches = batches | "ReplacePrivate" >> ReplacePrivate(_names(given.pii))
+    documents = batches | "WriteDocuments" >> WriteDocuments(
+        given.output, partitions=given.partitions, spool=given.spool
+    )
+    aside = set_aside | "WriteSetAside" >> WriteSetAside(FileSystems.join(given.output, "set_aside.jsonl"))
+    return (documents, aside) | "Written" >> beam.Flatten()
+
+
+def _names(given: str) -> list[str]:
+    return [name.strip() for name in given.split(",") if name.strip()]
 
 
 def run(argv: Sequence[str] | None = None) -> PipelineResult:

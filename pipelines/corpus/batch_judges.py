@@ -10,24 +10,44 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from filters.text.classify import DomainModel
 from filters.text.decontaminate import CONTAMINATED, Unit, build_benchmarks, item_units
+from filters.text.language import LanguageRule
+from filters.text.pii import Replaced, replace_private
 from filters.text.quality import judge
-from pipelines.corpus.batches import alive, attached, text_of
+from pipelines.corpus.batches import alive, attached, column_or_null, text_of
 from pipelines.corpus.plain import plain_records
 from pipelines.corpus.read.records import Problem
 from schemas.document import KEEP
 from schemas.errors import InputError
 
-__all__ = ["ContaminationJudge", "DomainPredictor", "judge_batch"]
+__all__ = ["ContaminationJudge", "DomainPredictor", "judge_batch", "without_private"]
 
 
-def judge_batch(batch: pa.RecordBatch, rules: Sequence[str], text: str = "text") -> pa.RecordBatch:
-    """`batch` with `verdict` and `quality` set by the rule sets, for its rows that are still there."""
+def judge_batch(
+    batch: pa.RecordBatch, rules: Sequence[str], text: str = "text", language: LanguageRule | None = None
+) -> pa.RecordBatch:
+    """`batch` with `verdict` and `quality` set by the rule sets, for its rows that are still there.
+
+    With a language rule `language` is set too, where a text was judged by it.
+    """
     here = alive(batch)
-    found = judge(text_of(batch, text).filter(pa.array(here)), rules)
-    return attached(batch, {"verdict": found.verdict, "quality": found.quality}, here)
+    found = judge(text_of(batch, text).filter(pa.array(here)), rules, language=language)
+    columns = {"verdict": found.verdict, "quality": found.quality}
+    if language is not None:
+        claimed = column_or_null(batch, "language", pa.string()).filter(pa.array(here))
+        columns["language"] = pc.coalesce(found.language, claimed)
+    return attached(batch, columns, here)
+
+
+def without_private(batch: pa.RecordBatch, kinds: Sequence[str], text: str = "text") -> tuple[pa.RecordBatch, Replaced]:
+    """`batch` with placeholders in the texts of its rows that are still there, and what was replaced in them."""
+    here = alive(batch)
+    texts = text_of(batch, text)
+    found = replace_private(texts.filter(pa.array(here)), kinds)
+    return attached(batch, {text: found.texts.cast(texts.type)}, here), found
 
 
 class DomainPredictor:

@@ -1,6 +1,8 @@
 """The step `corpus`: documents joined with what every step found out about them, kept and dropped apart.
 
-The verdict tables are row-aligned with the documents, so the join is by row; the ids are compared all the same.
+The verdict tables are row-aligned with the documents, so the join is by row; the ids are compared all the same. Where
+the recipe says so (`pii`), personal data and keys in kept texts become placeholders here, after every decision: ids,
+origins and verdicts are those of the text as it was read, which stays in `documents/`. Dropped texts stay as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.context import RunContext, StepOutput
+from pipelines.corpus.batch_judges import without_private
 from pipelines.corpus.tables import (
     JUDGES,
     VERDICT_SCHEMAS,
@@ -28,8 +31,9 @@ from pipelines.corpus.tables import (
 )
 from schemas.document import DOCUMENT_SCHEMA, KEEP
 from schemas.errors import CheckError
+from schemas.recipe import Recipe
 
-__all__ = ["JoinTask", "join_documents", "join_part", "step"]
+__all__ = ["JoinTask", "join_documents", "join_part", "pii_kinds", "step"]
 
 _FOUND = {"quality": "quality", "cluster": "dedup", "domain": "classify", "domain_score": "classify"}
 """Which step's table a column of the document comes from."""
@@ -37,25 +41,29 @@ _FOUND = {"quality": "quality", "cluster": "dedup", "domain": "classify", "domai
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """One partition of a run."""
+    """One partition of a run, and the kinds of personal data to replace in kept texts."""
 
     run: str
     part: int
+    pii: tuple[str, ...] = ()
 
 
 def step(context: RunContext) -> StepOutput:
     """Write `corpus/kept/part-k` and `corpus/dropped/part-k`; `tokens` stays null until the mixture is known."""
-    tasks = [JoinTask(str(context.run), part) for part in range(context.recipe.engine.partitions)]
+    pii = pii_kinds(context.recipe)
+    tasks = [JoinTask(str(context.run), part, pii) for part in range(context.recipe.engine.partitions)]
     results = context.engine.map(join_part, tasks, label="corpus", progress=context.progress)
     verdicts: Counter[str] = Counter()
     by_domain: Counter[str] = Counter()
     by_source: Counter[str] = Counter()
+    replaced: Counter[str] = Counter()
     for result in results:
         verdicts.update(result["verdicts"])
+        replaced.update(result["replaced"])
         by_domain.update(result["kept_by_domain"])
         by_source.update(result["kept_by_source"])
     kept = verdicts.pop(KEEP, 0)
-    counts = {
+    counts: dict[str, Any] = {
         "documents_in": kept + sum(verdicts.values()),
         "kept": kept,
         "dropped": dict(sorted(verdicts.items())),
@@ -64,20 +72,35 @@ def step(context: RunContext) -> StepOutput:
         "characters_kept": sum(result["characters_kept"] for result in results),
         "characters_dropped": sum(result["characters_dropped"] for result in results),
     }
+    if pii:
+        counts["replaced"] = {kind: replaced[kind] for kind in pii}
+        counts["documents_with_replacements"] = sum(result["documents_replaced"] for result in results)
     files = [corpus_part(context.run, kind, task.part) for kind in ("kept", "dropped") for task in tasks]
     return StepOutput(files, counts)
+
+
+def pii_kinds(recipe: Recipe) -> tuple[str, ...]:
+    """Kinds of personal data that a recipe has replaced, in a fixed order; none when it has no `pii`."""
+    return () if recipe.pii is None else tuple(sorted(set(recipe.pii.replace)))
 
 
 def join_part(task: JoinTask) -> dict[str, Any]:
     """Join one partition. The text is read twice, once for each output, and never held beyond a batch."""
     tables = {step: read_verdicts(task.run, step, task.part) for step in VERDICT_SCHEMAS}
-    counts: dict[str, Counter[str]] = {"verdicts": Counter(), "kept_by_domain": Counter(), "kept_by_source": Counter()}
+    names = ("verdicts", "kept_by_domain", "kept_by_source", "replaced")
+    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     characters = {"kept": 0, "dropped": 0}
+    documents_replaced = 0
 
     def rows(kind: str) -> Iterator[pa.RecordBatch]:
+        nonlocal documents_replaced
         for joined in join_documents(task, tables):
             keeps = pc.equal(joined.column("verdict"), KEEP)
             chosen = joined.filter(keeps if kind == "kept" else pc.invert(keeps))
+            if kind == "kept" and task.pii:
+                chosen, found = without_private(chosen, task.pii)
+                counts["replaced"].update(found.counts())
+                documents_replaced += len(found.found)
             counts["verdicts"].update(count_verdicts(chosen.column("verdict")))
             characters[kind] += pc.sum(pc.utf8_length(chosen.column("text"))).as_py() or 0
             if kind == "kept":
@@ -89,6 +112,7 @@ def join_part(task: JoinTask) -> dict[str, Any]:
         write_part(corpus_part(task.run, kind, task.part), DOCUMENT_SCHEMA, rows(kind))
     return {
         **{name: dict(counter) for name, counter in counts.items()},
+        "documents_replaced": documents_replaced,
         "characters_kept": characters["kept"],
         "characters_dropped": characters["dropped"],
     }
@@ -107,6 +131,10 @@ def join_documents(task: JoinTask, tables: dict[str, pa.Table]) -> Iterator[pa.R
         for field in DOCUMENT_SCHEMA:
             if field.name == "verdict":
                 columns.append(_final([slices[step].column("verdict") for step in JUDGES]))
+            elif field.name == "language":  # what the model says, else what the source claims
+                columns.append(
+                    pc.coalesce(slices["quality"].column("language").combine_chunks(), batch.column("language"))
+                )
             elif field.name in _FOUND:
                 columns.append(slices[_FOUND[field.name]].column(field.name).combine_chunks())
             else:

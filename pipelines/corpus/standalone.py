@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,10 +97,23 @@ def dedup_files(
 
 
 def quality_files(
-    inputs: Inputs, out: str | Path, engine: Engine, progress: Progress, *, rules: Sequence[str]
+    inputs: Inputs,
+    out: str | Path,
+    engine: Engine,
+    progress: Progress,
+    *,
+    rules: Sequence[str],
+    language: Mapping[str, Any] | None = None,
+    pii: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Drop what the named rule sets refuse; kept and dropped rows have a `quality` score. Returns the summary."""
-    return _one_step(inputs, out, engine, progress, "quality", quality.step, {"quality": {"rules": list(rules)}})
+    """Drop what the named rule sets refuse; kept and dropped rows have a `quality` score. Returns the summary.
+
+    `language` is `model`, `keep` and `min_score` (see LanguageConfig); kinds of `pii` are replaced in kept texts.
+    """
+    parts: dict[str, Any] = {"quality": {"rules": list(rules), "language": language}}
+    if pii:
+        parts["pii"] = {"replace": list(pii)}
+    return _one_step(inputs, out, engine, progress, "quality", quality.step, parts)
 
 
 def decontaminate_files(
@@ -204,7 +217,7 @@ def _one_step(
             if other != name:
                 write_neutral(run, other, PARTITIONS)
         found = step(context).counts
-        kept, dropped = write_results(context, name)
+        kept, dropped, replaced = write_results(context, name)
         summary = {
             "step": name,
             "documents_in": kept + sum(dropped.values()),
@@ -212,6 +225,7 @@ def _one_step(
             "dropped": dropped,
             "set_aside": counts["set_aside"],
             **{key: value for key, value in found.items() if key not in ("documents_in", "kept", "dropped")},
+            **({"replaced": replaced} if replaced else {}),
         }
         for output in OUTPUTS:
             _remove(target / output)

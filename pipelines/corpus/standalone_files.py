@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.context import RunContext
-from pipelines.corpus.corpus import JoinTask, join_documents
+from pipelines.corpus.batch_judges import without_private
+from pipelines.corpus.corpus import JoinTask, join_documents, pii_kinds
 from pipelines.corpus.tables import (
     VERDICT_SCHEMAS,
     count_verdicts,
@@ -34,12 +35,13 @@ _SOURCE_ID = pa.field("duplicate_of_source_id", pa.string())
 
 @dataclass(frozen=True, slots=True)
 class ResultTask:
-    """One partition; `names` is the folder of id to source_id tables for dedup."""
+    """One partition of so many, the step that was run, and what to replace in kept texts."""
 
     run: str
     part: int
     step: str
     partitions: int
+    pii: tuple[str, ...] = ()
 
 
 def write_neutral(run: Path, step: str, partitions: int) -> None:
@@ -62,16 +64,18 @@ def write_neutral(run: Path, step: str, partitions: int) -> None:
         write_part(verdict_part(run, step, part), schema, rows())
 
 
-def write_results(context: RunContext, step: str) -> tuple[int, dict[str, int]]:
-    """Write out/kept and out/dropped; returns how many stayed, and the others by reason."""
-    partitions = context.recipe.engine.partitions
-    tasks = [ResultTask(str(context.run), part, step, partitions) for part in range(partitions)]
+def write_results(context: RunContext, step: str) -> tuple[int, dict[str, int], dict[str, int]]:
+    """Write out/kept and out/dropped; returns how many stayed, the others by reason, what was replaced by kind."""
+    partitions, pii = context.recipe.engine.partitions, pii_kinds(context.recipe)
+    tasks = [ResultTask(str(context.run), part, step, partitions, pii) for part in range(partitions)]
     results = context.engine.map(write_result, tasks, label=f"{step}: write", progress=context.progress)
     verdicts: Counter[str] = Counter()
+    replaced: Counter[str] = Counter(dict.fromkeys(pii, 0))
     for result in results:
         verdicts.update(result["verdicts"])
+        replaced.update(result["replaced"])
     kept = verdicts.pop(KEEP, 0)
-    return kept, dict(sorted(verdicts.items()))
+    return kept, dict(sorted(verdicts.items())), dict(replaced)
 
 
 def write_result(task: ResultTask) -> dict[str, Any]:
@@ -83,6 +87,7 @@ def write_result(task: ResultTask) -> dict[str, Any]:
     for field in [*extra, *([_SOURCE_ID] if names is not None else [])]:
         schema = schema.append(field)
     verdicts: Counter[str] = Counter()
+    replaced: Counter[str] = Counter()
 
     def rows(kind: str) -> Iterator[pa.RecordBatch]:
         first = 0
@@ -92,10 +97,13 @@ def write_result(task: ResultTask) -> dict[str, Any]:
             chosen = joined.filter(mask)
             verdicts.update(count_verdicts(chosen.column("verdict")))
             if kind == "kept":
+                if task.pii:
+                    chosen, found = without_private(chosen, task.pii)
+                    replaced.update(found.counts())
                 yield chosen
             else:
-                found = tables[task.step].slice(first, joined.num_rows).combine_chunks().filter(mask)
-                columns = [found.column(field.name).combine_chunks() for field in extra]
+                judged = tables[task.step].slice(first, joined.num_rows).combine_chunks().filter(mask)
+                columns = [judged.column(field.name).combine_chunks() for field in extra]
                 if names is not None:
                     columns.append(pa.array([names.get(i) for i in columns[-1].to_pylist()], pa.string()))
                 yield pa.RecordBatch.from_arrays([*chosen.columns, *columns], schema=schema)
@@ -104,7 +112,7 @@ def write_result(task: ResultTask) -> dict[str, Any]:
     out = Path(task.run) / "out"
     write_part(out / "kept" / part_name(task.part), DOCUMENT_SCHEMA, rows("kept"))
     write_part(out / "dropped" / part_name(task.part), schema, rows("dropped"))
-    return {"verdicts": dict(verdicts)}
+    return {"verdicts": dict(verdicts), "replaced": dict(replaced)}
 
 
 def _source_ids(task: ResultTask, verdicts: pa.Table) -> dict[str, str]:

@@ -42,7 +42,14 @@ ROW_GROUP_BYTES = 64 << 20  # text bytes in a row group: what a reader or writer
 ROW_GROUP_ROWS = 131_072
 
 VERDICT_SCHEMAS: dict[str, pa.Schema] = {
-    "quality": pa.schema([("id", pa.string()), ("verdict", pa.string()), ("quality", pa.float32())]),
+    "quality": pa.schema(
+        [
+            ("id", pa.string()),
+            ("verdict", pa.string()),
+            ("quality", pa.float32()),
+            ("language", pa.string()),  # by the language model; null when not judged
+        ]
+    ),
     "dedup": pa.schema(
         [
             ("id", pa.string()),

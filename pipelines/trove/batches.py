@@ -20,9 +20,16 @@ from schemas.document import KEEP
 __all__ = ["FOUND", "METADATA", "BatchStep", "documents_of", "to_batches"]
 
 METADATA = "metadata"  # column of a batch made of Documents: their metadata as JSON
-FOUND = ("verdict", "quality", "domain", "domain_score", "cluster", "similarity", "duplicate_of")
+FOUND = (
+    *("verdict", "quality", "language", "domain", "domain_score", "cluster", "similarity", "duplicate_of"),
+    *("tokens", "split", "epochs"),
+)
 """Columns that steps set; they are metadata of a Document."""
-_TYPES = {"quality": pa.float32(), "domain_score": pa.float32(), "similarity": pa.float32()}
+_TYPES = {
+    **dict.fromkeys(("quality", "domain_score", "similarity"), pa.float32()),
+    "tokens": pa.int64(),
+    "epochs": pa.int32(),
+}
 _GIVEN = (*FOUND, "source_domain", "origin", "source")
 
 

@@ -1,13 +1,7 @@
-"""Steps for anyone's datatrove pipeline: read record batches, judge quality, classify, deduplicate in three stages.
+"""Steps for anyone's datatrove pipeline that look at one batch at a time: quality, languages, domains, benchmarks, PII.
 
-Deduplication needs a decision over the whole corpus, so it is three executors over one folder that all tasks see:
-
-    1. [any reader, …, DedupSketch(folder)]         any number of tasks
-    2. [DedupDecide(folder)]                         one task, after 1
-    3. [DedupResult(folder), any step, any writer]   as many tasks as 1, after 2; it needs no reader
-
-Decisions are those of a recipe: the same pure functions. Files are whole or absent; stage 2 refuses a folder in which
-the sketches of a task are missing, so a stopped stage 1 is never taken for the corpus.
+Decisions are those of a recipe: the same pure functions. Those that need the whole corpus are in
+`pipelines.trove.stages`; they are given here too, so that one import serves.
 """
 
 from __future__ import annotations
@@ -20,14 +14,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.pipeline.base import PipelineStep
 
-from pipelines.corpus.batch_judges import ContaminationJudge, DomainPredictor, judge_batch
-from pipelines.corpus.batches import alive, only
-from pipelines.corpus.batchwise import DedupWhole
-from pipelines.trove.batches import BatchStep, to_batches
-from schemas.errors import CheckError
-from schemas.files import atomic_path, read_json, write_json
+from filters.text.language import LanguageRule
+from filters.text.pii import PII_KINDS
+from pipelines.corpus.batch_judges import ContaminationJudge, DomainPredictor, judge_batch, without_private
+from pipelines.trove.batches import BatchStep
+from pipelines.trove.stages import (
+    DedupDecide,
+    DedupResult,
+    DedupSketch,
+    ReweightCount,
+    ReweightDecide,
+    ReweightResult,
+)
+from schemas.errors import UsageError
 
-__all__ = ["Classify", "Decontaminate", "DedupDecide", "DedupResult", "DedupSketch", "FilterQuality", "ReadBatches"]
+__all__ = [
+    "Classify",
+    "Decontaminate",
+    "DedupDecide",
+    "DedupResult",
+    "DedupSketch",
+    "FilterQuality",
+    "ReadBatches",
+    "ReplacePrivate",
+    "ReweightCount",
+    "ReweightDecide",
+    "ReweightResult",
+]
 
 
 class ReadBatches(PipelineStep):  # type: ignore[misc]
@@ -51,19 +64,65 @@ class ReadBatches(PipelineStep):  # type: ignore[misc]
 
 
 class FilterQuality(BatchStep):
-    """Judge texts by rule sets (gopher, gopher-repetition, c4, fineweb, code, formula): `verdict` and `quality`."""
+    """Judge texts by rule sets (gopher, gopher-repetition, c4, fineweb, code, formula): `verdict` and `quality`.
+
+    With `language_model` (path of a fasttext .bin) prose must have one of its labels `languages` with a score of
+    `min_language_score`, and `language` is set.
+    """
 
     name = "quality"
 
     def __init__(
-        self, rules: Sequence[str] = ("gopher", "code", "formula"), *, rows: int = 1000, keep_dropped: bool = False
+        self,
+        rules: Sequence[str] = ("gopher", "code", "formula"),
+        *,
+        language_model: str | None = None,
+        languages: Sequence[str] = (),
+        min_language_score: float = 0.65,
+        rows: int = 1000,
+        keep_dropped: bool = False,
     ) -> None:
         super().__init__(rows, keep_dropped)
-        self.rules = tuple(rules)
+        if (language_model is None) != (not languages):
+            raise UsageError("FilterQuality: language_model and languages go together. Give both or neither")
+        self.rules, self.model = tuple(rules), language_model
+        self.languages, self.min_score = tuple(languages), min_language_score
+        self._language: LanguageRule | None = None  # loaded in the worker: models cannot be pickled
 
     def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Both columns."""
-        return judge_batch(batch, self.rules)
+        """The columns."""
+        if self.model is not None and self._language is None:
+            self._language = LanguageRule.load(self.model, self.languages, self.min_score)
+        return judge_batch(batch, self.rules, language=self._language)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_language": None}
+
+
+class ReplacePrivate(BatchStep):
+    """Replace e-mail addresses, public IP addresses, phone numbers and keys in `text` by placeholders.
+
+    `kinds` are some of email, ip, phone, key; statistics count replacements by kind. Use it after the last decision.
+    """
+
+    name = "replace private"
+
+    def __init__(self, kinds: Sequence[str] = PII_KINDS, *, rows: int = 1000, keep_dropped: bool = False) -> None:
+        super().__init__(rows, keep_dropped)
+        unknown = sorted(set(kinds) - set(PII_KINDS))
+        if unknown:
+            raise UsageError(f"ReplacePrivate: kind {unknown[0]!r} is unknown. Use some of {', '.join(PII_KINDS)}")
+        self.kinds = tuple(kinds)
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with other texts."""
+        changed, found = without_private(batch, self.kinds)
+        for kind, count in sorted(found.counts().items()):
+            self.stat_update(kind, value=count)
+        return changed
+
+    def count(self, batch: pa.RecordBatch) -> None:
+        """Nothing is judged here."""
 
 
 class Classify(BatchStep):
@@ -106,113 +165,3 @@ class Decontaminate(BatchStep):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_judge": None}
-
-
-class DedupSketch(PipelineStep):  # type: ignore[misc]
-    """Stage 1: spool what comes in and write its signatures; nothing goes on. Cost: one copy of the text on disk."""
-
-    name, type = "dedup sketch", "datamix"
-
-    def __init__(
-        self, folder: str, threshold: float = 0.8, *, shingle_words: int = 5, permutations: int = 128, rows: int = 1000
-    ) -> None:
-        super().__init__()
-        self.folder, self.rows = Path(folder), rows
-        self.settings = {"threshold": threshold, "shingle_words": shingle_words, "permutations": permutations}
-
-    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """See `PipelineStep.run`."""
-        whole = DedupWhole(**self.settings)  # type: ignore[arg-type]
-        count = 0
-        for batch in to_batches(data, self.rows):
-            with self.track_time("batch"):
-                name = f"{rank:05d}-{count:06d}"
-                _write(self.folder / "spool" / f"{name}.arrow", batch)
-                _write(self.folder / "sketches" / f"{name}.arrow", whole.summarise(only(batch, alive(batch))))
-            self.stat_update("rows", value=batch.num_rows)
-            count += 1
-        write_json(
-            self.folder / "tasks" / f"{rank:05d}.json",
-            {"batches": count, "tasks": world_size, "settings": self.settings},
-        )
-        yield from ()
-
-
-class DedupDecide(PipelineStep):  # type: ignore[misc]
-    """Stage 2, one task: decide over all sketches. Memory: 700 bytes a document, 8 a word of the candidates."""
-
-    name, type = "dedup decide", "datamix"
-
-    def __init__(self, folder: str) -> None:
-        super().__init__()
-        self.folder = Path(folder)
-
-    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """See `PipelineStep.run`. Raises CheckError when stage 1 is not whole or this is not one task."""
-        if world_size != 1:
-            raise CheckError(f"DedupDecide runs as one task, received tasks={world_size}. Set tasks=1")
-        names, settings = self._names()
-        whole = DedupWhole(**settings)
-        summaries = [(name, _read(self.folder / "sketches" / f"{name}.arrow")) for name in names]
-        with self.track_time("decide"):
-            for name, columns in whole.decide(summaries, lambda n: [_read(self.folder / "spool" / f"{n}.arrow")]):
-                _write(self.folder / "columns" / f"{name}.arrow", columns)
-        yield from ()
-
-    def _names(self) -> tuple[list[str], dict[str, Any]]:
-        """Batches of all tasks of stage 1, and the settings they agree on."""
-        tasks = [read_json(path) for path in sorted((self.folder / "tasks").glob("*.json"))]
-        count = tasks[0]["tasks"] if tasks else 1
-        for rank in range(count):
-            if not (self.folder / "tasks" / f"{rank:05d}.json").is_file():
-                raise CheckError(f"{self.folder}: task {rank} of DedupSketch is not done. Run it before DedupDecide")
-        if len(tasks) != count or any(task != {**tasks[0], "batches": task["batches"]} for task in tasks):
-            raise CheckError(
-                f"{self.folder}: sketches of different settings or numbers of tasks lie together. Use a new folder"
-            )
-        names = [f"{rank:05d}-{n:06d}" for rank, task in enumerate(tasks) for n in range(task["batches"])]
-        return names, tasks[0]["settings"]
-
-
-class DedupResult(BatchStep):
-    """Stage 3: give the spooled batches (or Documents) of the same task on, with `verdict`, `duplicate_of`, ….
-
-    Rows that went are left out and counted; with `keep_dropped` they stay.
-    """
-
-    name = "dedup result"
-
-    def __init__(self, folder: str, *, keep_dropped: bool = False) -> None:
-        super().__init__(keep_dropped=keep_dropped)
-        self.folder = Path(folder)
-
-    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """See `PipelineStep.run`. Raises CheckError for another number of tasks than stage 1 had."""
-        if data:
-            yield from data
-        task = read_json(self.folder / "tasks" / f"{rank:05d}.json")
-        if task["tasks"] != world_size:
-            raise CheckError(f"{self.folder}: DedupSketch ran as {task['tasks']} tasks, DedupResult as {world_size}")
-        for number in range(task["batches"]):
-            name = f"{rank:05d}-{number:06d}"
-            columns = _read(self.folder / "columns" / f"{name}.arrow")
-            done = DedupWhole().attach(_read(self.folder / "spool" / f"{name}.arrow"), columns)
-            self.count(done)
-            yield from self.given(done)
-
-
-def _write(path: Path, batch: pa.RecordBatch) -> None:
-    with (
-        atomic_path(path) as temporary,
-        pa.OSFile(str(temporary), "wb") as sink,
-        pa.ipc.new_file(sink, batch.schema) as writer,
-    ):
-        writer.write_batch(batch)
-
-
-def _read(path: Path) -> pa.RecordBatch:
-    """The batch of a file. Raises CheckError when it is missing or cut short."""
-    try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CheckError(f"{path}: missing or cut short ({error}). Run the stage that writes it again") from None

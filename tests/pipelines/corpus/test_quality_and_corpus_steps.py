@@ -40,7 +40,8 @@ def test_quality_gives_one_row_for_each_document_in_the_same_order(make_run: Any
     output = quality.step(context)
     for part, path in enumerate(output.files):
         table = pq.read_table(path)
-        assert table.schema.names == ["id", "verdict", "quality"]
+        assert table.schema.names == ["id", "verdict", "quality", "language"]
+        assert table.column("language").null_count == table.num_rows
         assert table.column("id").to_pylist() == pq.read_table(documents_part(context.run, part))["id"].to_pylist()
         assert all(0 <= score <= 1 for score in table.column("quality").to_pylist())
     assert output.counts == {"documents_in": 43, "kept": 41, "dropped": {"empty": 1, "gopher:few_words": 1}}

@@ -16,8 +16,6 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from filters.trajectory.shell import word_set
-
 __all__ = ["find_private"]
 
 Span = tuple[int, int, str]  # start, end, kind
@@ -79,15 +77,16 @@ _CARD = re.compile(
 _IBAN_START = re.compile(r"[A-Z]{2}\d{2}[ A-Z0-9]{11}")
 _IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)")
 
-_GENERIC_USERS = word_set(
+_GENERIC_NAMES = (
     "user users root ubuntu debian runner vagrant node app admin guest shared public default travis circleci jovyan "
     "agent ec2-user vscode codespace gitpod home me username name your_username youruser linuxbrew dev developer "
     "work test"
 )
+_GENERIC_USERS = frozenset(_GENERIC_NAMES.split())
 _RESERVED = re.compile(
     r"(?:^|[.@])(?:example\.(?:com|org|net|edu)|test|example|invalid|localhost|local|internal)$", re.I
 )
-_SERVICE_NAMES = word_set("git noreply no-reply")
+_SERVICE_NAMES = frozenset({"git", "noreply", "no-reply"})
 _VERSION_BEFORE = re.compile(r"(?:version|ver|v|==|>=|<=|~=|release)[\s:=\"']*\Z", re.I)
 
 
