@@ -102,6 +102,7 @@ STEPS: tuple[Step, ...] = (
             "trajectories/pool.jsonl",
             "trajectories/search",
         ),
+        notes=("journals/*",),
     ),
     Step(
         name="masks",

@@ -111,7 +111,7 @@ def _config(
 
     fields: dict[str, Any] = {"family": family, "n": n, "teacher": teacher, "difficulty": difficulty}
     fields["mistake_rate"] = mistake_rate if teacher == "scripted" else 0.0
-    if style != "native":
+    if style != "native" and teacher == "scripted":
         fields["call_styles"] = {style: 1.0}
     endpoint: dict[str, Any] = {}
     for setting in settings:

@@ -11,12 +11,12 @@ the CPU of making and playing the tasks; no sample could promise what it gives: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.synthesis.environments.base import Environment, environment_class, open_environment
+from pipelines.synthesis.environments.base import Environment, TaskSpec, environment_class, open_environment
 from pipelines.synthesis.lengths import estimated_tokens
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import HELDOUT_SEEDS, rollout
@@ -29,6 +29,7 @@ from schemas.trajectory import TRAJECTORY_SCHEMA, Trajectory
 
 __all__ = [
     "COUNTED",
+    "Ledger",
     "TaskRange",
     "add_counts",
     "cut_ranges",
@@ -47,7 +48,7 @@ COUNTED = ("tasks", "trajectories", "solved", "mistakes", "recoveries", "steps",
 
 @dataclass(frozen=True, slots=True)
 class TaskRange:
-    """Tasks of one output file: (seed, difficulty) pairs in order, each played `samples` times.
+    """Tasks of one output file: (seed, difficulty) pairs in order.
 
     `pool` is what the family draws from; `fail` means that the first task without a trajectory ends the work.
     """
@@ -75,7 +76,8 @@ def cut_ranges(
 ) -> Iterator[TaskRange]:
     """The tasks of one entry of a recipe, cut into ranges by their expected length, in order.
 
-    `position` is the entry's place in the recipe, `raw` the folder of the output files FAMILY-POSITION-NUMBER.parquet.
+    With a model as teacher all are in one range: key, journal, rate and cost cap are one. `position` is the entry's
+    place in the recipe, `raw` the folder of the output files FAMILY-POSITION-NUMBER.parquet.
     """
     family = environment_class(config.family)
     most = LIGHT_RANGE_TASKS if family.pool is None else RANGE_TASKS
@@ -83,7 +85,8 @@ def cut_ranges(
     load = 0.0
     for number, difficulty in enumerate(spread_difficulties(config.n, *config.difficulty)):
         cost = family.expected_tokens(difficulty)
-        if groups[-1] and (load + cost > RANGE_TOKENS or len(groups[-1]) >= most):
+        full = load + cost > RANGE_TOKENS or len(groups[-1]) >= most
+        if groups[-1] and full and config.teacher == "scripted":
             groups.append([])
             load = 0.0
         groups[-1].append((task_seed(seed, position, number), difficulty))
@@ -93,63 +96,80 @@ def cut_ranges(
         yield TaskRange(config, tuple(group), seed, None if pool is None else str(pool), str(out), fail)
 
 
-def roll_out_range(work: TaskRange) -> dict[str, Any]:
-    """Roll out the tasks of one range and write them to its file; counts and set-aside rows come back."""
-    counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
-    rejected: Counter[str] = Counter()
-    aside: list[dict[str, Any]] = []
-    family = work.config.family
+@dataclass(slots=True)
+class Ledger:
+    """What became of the tasks of a range: counts, rejections by reason, and a row for every rejection."""
 
-    def reject(seed: int, difficulty: float, reason: str, detail: str) -> None:
-        if work.fail:
+    work: TaskRange
+    counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
+    rejected: Counter[str] = field(default_factory=Counter)
+    aside: list[dict[str, Any]] = field(default_factory=list)
+
+    def accept(self, trajectory: Trajectory) -> None:
+        """Count one that is written. A model's mistakes are its turns with a failed call; a scripted teacher says."""
+        labels = [message.label or "" for message in trajectory.messages if message.role == "assistant"]
+        scripted = self.work.config.teacher == "scripted"
+        mistakes = sum(label.startswith("mistake") for label in labels) if scripted else trajectory.stats.errors
+        self.counts["trajectories"] += 1
+        self.counts["solved"] += trajectory.outcome.success is True
+        self.counts["mistakes"] += mistakes
+        self.counts["recoveries"] += labels.count("recovery") if scripted else trajectory.stats.recoveries
+        self.counts["steps"] += len(labels)
+        self.counts["tokens"] += estimated_tokens(trajectory)
+
+    def reject(self, seed: int, difficulty: float, reason: str, detail: str) -> None:
+        """Set a task aside. Raises DatamixError where the range is to fail."""
+        family = self.work.config.family
+        if self.work.fail:
             raise DatamixError(f"{family} task with seed {seed}, difficulty {difficulty:g}: {reason}: {detail}")
-        rejected[reason] += 1
-        aside.append({"family": family, "seed": seed, "difficulty": difficulty, "problem": reason, "detail": detail})
+        self.rejected[reason] += 1
+        row = {"family": family, "seed": seed, "difficulty": difficulty, "problem": reason, "detail": detail}
+        self.aside.append(row)
+
+    def generated(self, environment: Environment) -> Iterator[TaskSpec]:
+        """The tasks of the range; those that cannot be made are set aside."""
+        for seed, difficulty in self.work.tasks:
+            self.counts["tasks"] += 1
+            try:
+                yield environment.generate(seed, difficulty)
+            except UsageError as error:
+                self.reject(seed, difficulty, "no_task", str(error))
+
+    def replays(self, environment: Environment, trajectory: Trajectory) -> bool:
+        """Whether the trajectory comes out the same again; one that does not is set aside."""
+        differences = replay(environment, trajectory)
+        if differences:
+            first, task = differences[0], trajectory.task
+            detail = f"message {first.message}: {first.replayed[:200]}"
+            self.reject(task.seed or 0, task.difficulty or 0, "replay_differs", detail)
+        return not differences
+
+    def result(self) -> dict[str, Any]:
+        """What goes back to the engine's caller."""
+        return {
+            "family": self.work.config.family,
+            "counts": dict(self.counts),
+            "rejected": dict(self.rejected),
+            "aside": self.aside,
+        }
+
+
+def roll_out_range(work: TaskRange) -> dict[str, Any]:
+    """Play the tasks of one range with the scripted teacher and write them; counts and set-aside rows come back."""
+    ledger, config = Ledger(work), work.config
+    styles: dict[str, float] = {style: share for style, share in config.call_styles.items()}  # noqa: C416 - wider keys
 
     def rolled() -> Iterator[Trajectory]:
-        with open_environment(family, pool_path=work.pool) as environment:
-            for seed, difficulty in work.tasks:
-                counts["tasks"] += 1
-                trajectory = _one(environment, work, seed, difficulty, reject)
-                if trajectory is not None:
-                    _count(counts, trajectory)
-                    yield trajectory
+        with open_environment(config.family, pool_path=work.pool) as environment:
+            for task in ledger.generated(environment):
+                teacher = open_teacher(config.family, environment, task, config.mistake_rate, work.teacher_seed)
+                trajectory = rollout(environment, task, teacher, MAX_STEPS)
+                if ledger.replays(environment, trajectory):
+                    ledger.accept(trajectory)
+                    yield mark_style(trajectory, pick_style(task.id, styles, work.teacher_seed))
 
     write_rollouts(work.out, rolled())
-    return {"family": family, "counts": dict(counts), "rejected": dict(rejected), "aside": aside}
-
-
-def _one(
-    environment: Environment,
-    work: TaskRange,
-    seed: int,
-    difficulty: float,
-    reject: Callable[[int, float, str, str], None],
-) -> Trajectory | None:
-    """One trajectory, or None when the task cannot be made or does not replay."""
-    try:
-        spec = environment.generate(seed, difficulty)
-    except UsageError as error:
-        reject(seed, difficulty, "no_task", str(error))
-        return None
-    teacher = open_teacher(spec.family, environment, spec, work.config.mistake_rate, work.teacher_seed)
-    trajectory = rollout(environment, spec, teacher, MAX_STEPS)
-    differences = replay(environment, trajectory)
-    if differences:
-        first = differences[0]
-        reject(seed, difficulty, "replay_differs", f"message {first.message}: {first.replayed[:200]}")
-        return None
-    return mark_style(trajectory, pick_style(spec.id, work.config.call_styles, work.teacher_seed))
-
-
-def _count(counts: Counter[str], trajectory: Trajectory) -> None:
-    labels = [message.label or "" for message in trajectory.messages if message.role == "assistant"]
-    counts["trajectories"] += 1
-    counts["solved"] += trajectory.outcome.success is True
-    counts["mistakes"] += sum(label.startswith("mistake") for label in labels)
-    counts["recoveries"] += labels.count("recovery")
-    counts["steps"] += len(labels)
-    counts["tokens"] += estimated_tokens(trajectory)
+    return ledger.result()
 
 
 def write_rollouts(path: str | Path, trajectories: Iterator[Trajectory]) -> int:

@@ -19,13 +19,13 @@ from typing import Any
 
 from pipelines.context import RunContext, StepOutput
 from pipelines.synthesis.pools import build_pools, pool_place
-from pipelines.synthesis.ranges import add_counts, cut_ranges, roll_out_range
+from pipelines.synthesis.ranges import TaskRange, add_counts, cut_ranges, roll_out_range
 from pipelines.synthesis.requests import check_requests
 from schemas.errors import DatamixError
 from schemas.files import atomic_path
 from schemas.trajectory import Trajectory
 
-__all__ = ["step"]
+__all__ = ["Rolled", "roll_out", "step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,41 @@ class _Recorded:
     aside: str
 
 
-def step(context: RunContext, pool: Path | None = None) -> StepOutput:
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """What the recipe's tasks gave: files, the step's counts, set-aside rows, and what each endpoint was asked."""
+
+    files: list[Path]
+    counts: dict[str, Any]
+    aside: list[dict[str, Any]]
+    usage: list[dict[str, Any]]
+
+
+def step(context: RunContext) -> StepOutput:
     """Write trajectories/raw and trajectories/set_aside.jsonl.
 
-    With `pool` that one is used for all families, and none is built.
+    Counts: those of `roll_out`, and recorded {files, trajectories, set_aside}. Raises RecipeError for an unknown family
+    and, with `on_error: fail`, the first problem of a task or recorded file.
+    """
+    folder = context.run / "trajectories"
+    rolled = roll_out(context)
+    recorded, aside = _recorded(context, folder / "raw")
+    for name, number in rolled.counts["rejected"].items():
+        context.progress.say(
+            f"synthesize: {number} tasks gave no trajectory ({name}); see trajectories/set_aside.jsonl"
+        )
+    files = rolled.files + sorted(path for path in (folder / "raw").glob("recorded-*.parquet"))
+    files.append(_merge_aside(folder / "set_aside.jsonl", rolled.aside, aside))
+    return StepOutput(files, {**rolled.counts, "recorded": recorded})
+
+
+def roll_out(context: RunContext, pool: Path | None = None) -> Rolled:
+    """Build what the recipe's tasks draw from and play them into trajectories/raw; `pool` is used in place of building.
 
     Counts: tasks, trajectories, solved, mistakes, recoveries, steps (assistant turns), tokens (bytes / 4), rejected
-    {reason: n} and the same by_family; recorded {files, trajectories, set_aside}; pool (modules, functions, left_out by
-    reason). Raises RecipeError for an unknown family and, with `on_error: fail`, the first problem of a task or
-    recorded file.
+    {reason: n}, the same by_family, and pool and search_pool as their builders give them; with models as teachers also
+    endpoint (endings, problems, pass_rates by family). The journal of an endpoint is RUN/journals/FAMILY-i.jsonl unless
+    the recipe names one: it outlives the step, so that no finished request is made twice.
     """
     recipe, folder = context.recipe, context.run / "trajectories"
     check_requests(recipe)
@@ -53,30 +79,30 @@ def step(context: RunContext, pool: Path | None = None) -> StepOutput:
     wanted = recipe.trajectories.synthesized
     families = {config.family for config in wanted} | ({recipe.evaluate.family} if recipe.evaluate.tasks else set())
     files, counts = build_pools(context, folder, families if pool is None else ())
+    fail = recipe.on_error == "fail"
     ranges = [
         work
         for position, config in enumerate(wanted)
-        for work in cut_ranges(
-            config,
-            position,
-            recipe.seed,
-            raw,
-            pool or pool_place(folder, config.family),
-            fail=recipe.on_error == "fail",
-        )
+        for work in cut_ranges(config, position, recipe.seed, raw, pool or pool_place(folder, config.family), fail=fail)
     ]
-    done = context.engine.map(roll_out_range, ranges, label="synthesize: roll out", progress=context.progress)
-    counts |= add_counts(done)
+    scripted = [work for work in ranges if work.config.teacher == "scripted"]
+    done = context.engine.map(roll_out_range, scripted, label="synthesize: roll out", progress=context.progress)
+    asked = [work for work in ranges if work.config.teacher == "openai"]
+    answered = [_ask(context, work) for work in asked]
+    counts |= add_counts([*done, *answered])
+    if answered:
+        kept = ("endings", "problems", "pass_rates")
+        counts["endpoint"] = [{"family": r["family"], **{name: r[name] for name in kept}} for r in answered]
     files += [Path(work.out) for work in ranges]
-    recorded, aside = _recorded(context, raw)
-    counts["recorded"] = recorded
-    for name, number in sorted(counts["rejected"].items()):
-        context.progress.say(
-            f"synthesize: {number} tasks gave no trajectory ({name}); see trajectories/set_aside.jsonl"
-        )
-    files += sorted(path for path in raw.glob("recorded-*.parquet"))
-    files.append(_merge_aside(folder / "set_aside.jsonl", [row for result in done for row in result["aside"]], aside))
-    return StepOutput(files, counts)
+    aside = [row for result in [*done, *answered] for row in result["aside"]]
+    return Rolled(files, counts, aside, [result["usage"] for result in answered])
+
+
+def _ask(context: RunContext, work: TaskRange) -> dict[str, Any]:
+    from pipelines.synthesis.endpoint_range import roll_out_with_endpoint
+
+    name = Path(work.out).stem.rpartition("-")[0]
+    return roll_out_with_endpoint(work, context.run / "journals" / f"{name}.jsonl", context.progress)
 
 
 def _recorded(context: RunContext, raw: Path) -> tuple[dict[str, int], list[Path]]:

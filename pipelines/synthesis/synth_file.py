@@ -1,7 +1,7 @@
 """One task family alone, to one file: what `datamix synth` does.
 
-It runs the step `synthesize` of a recipe with this one entry, in a work folder beside the output that is gone at the
-end, and joins the parts. So a family gives what it gives in a run of that seed, on every engine and worker count.
+It does what the step `synthesize` of a recipe with this one entry does, in a work folder beside the output that is gone
+at the end, and joins the parts: a family gives what it gives in a run of that seed, on every engine and worker count.
 
 What is left: FILE (Parquet, TRAJECTORY_SCHEMA); FILE.set_aside.jsonl, the tasks that gave no trajectory and why, if
 there are any; and, when the pool was built for this file, FILE.pool.jsonl or FILE.search/, which replays need.
@@ -9,6 +9,7 @@ there are any; and, when the pool was built for this file, FILE.pool.jsonl or FI
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
@@ -26,7 +27,7 @@ from pipelines.synthesis.ingest.store import read_trajectories
 from pipelines.synthesis.lengths import estimated_tokens
 from pipelines.synthesis.pools import pool_place
 from pipelines.synthesis.ranges import COUNTED
-from pipelines.synthesis.step import step
+from pipelines.synthesis.step import roll_out
 from schemas.errors import UsageError
 from schemas.files import TEMPORARY_PREFIX, atomic_path
 from schemas.progress import Progress
@@ -69,7 +70,7 @@ class Request:
 def synthesize_file(request: Request, out: str | Path, engine: Engine, progress: Progress) -> dict[str, Any]:
     """Make the tasks, play them, write `out`; returns the counts of the step for this family and some of its own.
 
-    Beside those of `step.step`: success_rate, tokens_median, tokens_longest (bytes / 4), pool_files (where the pool
+    Beside those of `step.roll_out`: success_rate, tokens_median, tokens_longest (bytes / 4), pool_files (where the pool
     lies) and set_aside (the file, or null). Raises UsageError for a request that cannot be met, and what the step does.
     """
     target = Path(out)
@@ -84,19 +85,21 @@ def synthesize_file(request: Request, out: str | Path, engine: Engine, progress:
         given = _given_pool(request)
         if given is None:
             _prepare_corpus(request, context)
-        counts = step(context, given).counts
+        rolled = roll_out(context, given)
         pool = pool_place(work / "trajectories", request.config.family)
         kept = given if given is not None else _keep_pool(pool, target)
         aside = Path(f"{out}.set_aside.jsonl")
-        _move_or_remove(work / "trajectories" / "set_aside.jsonl", aside)
+        _write_aside(rolled.aside, aside)
         _join(sorted((work / "trajectories" / "raw").glob("*.parquet")), target)
+    counts = rolled.counts
     lengths = [estimated_tokens(trajectory) for trajectory in read_trajectories(target)]
     return {
         **{name: counts[name] for name in COUNTED},
         "success_rate": round(counts["solved"] / counts["trajectories"], 4) if counts["trajectories"] else None,
         "tokens_median": round(statistics.median(lengths)) if lengths else None,
         "tokens_longest": max(lengths, default=None),
-        **{name: value for name, value in counts.items() if name not in (*COUNTED, "by_family", "recorded")},
+        **{name: value for name, value in counts.items() if name not in (*COUNTED, "by_family")},
+        **({"usage": rolled.usage} if rolled.usage else {}),
         "pool_files": None if kept is None else str(kept),
         "set_aside": str(aside) if aside.exists() else None,
     }
@@ -191,12 +194,14 @@ def _keep_pool(place: Path | None, target: Path) -> Path | None:
     return kept
 
 
-def _move_or_remove(source: Path, target: Path) -> None:
-    """Move a file that holds something; remove what an earlier call left where there is nothing to say."""
-    if source.stat().st_size:
-        os.replace(source, target)
-    else:
-        target.unlink(missing_ok=True)
+def _write_aside(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """A line for every task that gave no trajectory; what an earlier call left goes where there is nothing to say."""
+    if not rows:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_path(path) as temporary:
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        temporary.write_text("".join(lines), encoding="utf-8")
 
 
 def _join(parts: Sequence[Path], target: Path) -> None:

@@ -37,6 +37,8 @@ class SynthesizedConfig(Strict):
             )
         if self.teacher == "scripted" and self.endpoint is not None:
             raise ValueError("'endpoint' has no effect with teacher scripted: remove it, or set teacher: openai")
+        if self.teacher == "openai" and self.call_styles:
+            raise ValueError("a model calls as it is told to: set endpoint.call_style in place of 'call_styles'")
         total = sum(self.call_styles.values())
         if self.call_styles and abs(total - 1) > 1e-6:
             raise ValueError(f"the call_styles sum to {total:g}: they must sum to 1")
