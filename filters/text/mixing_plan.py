@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "Plan", "grain", "method_of", "plan_cells"]
 
 ALL = ""
+NEAR = 10_000  # a column counts as reached when it is off by less than this part of the budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,8 @@ def _column_allocations(
     for name in names:
         tokens = sum(value for cell, value in cells.items() if cell[1] == name)
         free = sum(value for cell, value in room.items() if cell[1] == name)
-        allocations[name] = Allocation(targets[name], tokens, free < targets[name])
+        reached = abs(tokens - targets[name]) <= max(len(cells), budget // NEAR)
+        allocations[name] = Allocation(targets[name], targets[name] if reached else tokens, free < targets[name])
     return allocations
 
 
