@@ -7,6 +7,7 @@ The first pass streams a raw file in batches, decides, and writes what it decide
 partition, with a sketch of each run's calls. Then runs of one task are compared by their sketches (R16). The last pass
 orders the ids of one partition and reads rows in that order from memory-mapped files. Memory: one batch, plus ids and
 the sketches of tasks with more than one run. Equal input gives equal bytes at any worker count.
+A kept record that is marked with a call style is written in it (pipelines.synthesis.styles), after all was decided.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from filters.trajectory.policies import Decision
 from filters.trajectory.rules import Rule
 from pipelines.context import RunContext, StepOutput
 from pipelines.corpus.decontaminate import read_benchmarks
+from pipelines.synthesis.styles import restyled
 from schemas.document import partition_of
 from schemas.errors import CheckError, InputError
 from schemas.files import atomic_path
@@ -263,9 +265,10 @@ def _rows(decision: Decision, order: str) -> list[dict[str, Any]]:
     rows = []
     for number, (piece, reason) in enumerate(every):
         sketch = sketch_of(piece) if not reason and piece.task.id else None
+        written = piece if reason else restyled(piece)
         rows.append(
             {
-                **piece.to_row(),
+                **written.to_row(),
                 "order": f"{order}.{number:06d}",
                 "reason": reason,
                 "counts": orjson.dumps({} if reason else _count(piece)),

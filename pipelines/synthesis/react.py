@@ -43,7 +43,7 @@ def parse_react(text: str, *, first_call: int = 0) -> ParsedReply:
     A text with neither an action nor a final answer is an answer as it stands, with a `problem`.
     """
     reply = ParsedReply()
-    text = text.split(TURN_END, 1)[0]
+    text = text.rstrip().removesuffix(TURN_END) if text.rstrip().endswith(TURN_END) else text
     if text.lstrip().startswith(THINK):
         inner, closed, rest = text.lstrip()[len(THINK) :].partition(END_THINK)
         reply.reasoning = inner.strip("\n")
@@ -81,6 +81,8 @@ def _read_actions(text: str, reply: ParsedReply, first_call: int) -> None:
 
 def _arguments(text: str, start: int) -> tuple[str, int]:
     """(arguments, where they end): one JSON value alone on its lines, also inside a fence; else all up to a keyword."""
+    while start < len(text) and text[start] in " \t\n":
+        start += 1
     fence = _FENCE.match(text, start)
     if fence:
         return fence[1].strip(), fence.end()

@@ -149,7 +149,8 @@ def styled(trajectory: Trajectory, style: str) -> Trajectory:
         return trajectory
     messages = list(trajectory.messages)
     first = messages[0] if messages and messages[0].role == "system" else None
-    system = Message("system") if first is None else first
+    decided = any(message.train is not None for message in messages)
+    system = Message("system", train=False if decided else None) if first is None else first
     written = [replace(system, content=system_text(system.content, trajectory.tools, style))]
     for message in messages if first is None else messages[1:]:
         if message.role == "assistant":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from filters.trajectory import policies
 from pipelines.context import RunContext
 from pipelines.curriculum.masks import masks
 from pipelines.engine import InProcess
+from pipelines.synthesis.styles import mark_style
 from schemas.document import partition_of
 from schemas.errors import CheckError, InputError, RecipeError
 from schemas.progress import Quiet
@@ -97,6 +99,28 @@ def test_bytes_do_not_depend_on_how_raw_rows_lie_in_files(tmp_path: Path) -> Non
     masks(_context(two))
     for file in sorted((one / "trajectories").glob("[kd]*/*.parquet")):
         assert file.read_bytes() == (two / file.relative_to(one)).read_bytes()
+
+
+def test_kept_runs_are_written_in_the_call_style_they_are_marked_with(tmp_path: Path) -> None:
+    tools = '[{"type": "function", "function": {"name": "read", "parameters": {}}}]'
+    plain = replace(_run("f"), tools=tools)
+    _write(tmp_path, "repair-00000.parquet", [mark_style(plain, "hermes"), replace(_run("g"), tools=tools)])
+    counts = masks(_context(tmp_path)).counts
+    marked, other = sorted(_rows(tmp_path, "kept"), key=lambda row: bool(row["id"] != plain.id))
+    assert (marked["id"], marked["tools"], other["tools"]) == (plain.id, "[]", tools)
+    assert [m["role"] for m in marked["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    assert marked["messages"][2]["content"] == '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'
+    assert marked["messages"][2]["mask_reasons"] == ["R2:not_found"]
+    assert [m["train"] for m in marked["messages"]] == [False, False, False, False, True, False, True]
+    assert counts["masked_by"] == {"R2:not_found": 2}
 
 
 def test_near_equal_runs_of_a_task_leave_the_best(tmp_path: Path) -> None:
