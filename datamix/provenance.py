@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamix.folder import RUN_NAME, run_recipe
+from filters.text.pii import replace_private_text
+from pipelines.corpus.corpus import pii_kinds
 from pipelines.corpus.tables import VERDICT_SCHEMAS, corpus_part, documents_part, part_name, read_verdicts
 from pipelines.curriculum import inspect
 from pipelines.curriculum.renderers import open_renderer
@@ -91,12 +93,17 @@ def explain_token(place: str) -> dict[str, Any]:
 
 def _document(run: Path, document_id: str) -> dict[str, Any]:
     """The document's own columns (without its text), its verdicts, and its line of the mixture."""
-    part = partition_of(document_id, run_recipe(run).engine.partitions)
+    recipe = run_recipe(run)
+    part = partition_of(document_id, recipe.engine.partitions)
     columns = [name for name in pq.read_schema(corpus_part(run, "kept", part)).names if name not in _TEXT_COLUMNS]
     kept = _find(corpus_part(run, "kept", part), columns, document_id)
     mixture = _find(run / "mixture" / part_name(part), ["id", "tokens", "split", "epochs"], document_id)
     kept |= {"tokens": mixture["tokens"], "split": mixture["split"], "epochs": mixture["epochs"]}
     kept["verdicts"] = _verdicts(run, part, document_id)
+    kinds = pii_kinds(recipe)
+    if kinds:  # by the text as it was read: what stands in the corpus no longer says
+        text = _find(documents_part(run, part), ["id", "text"], document_id)["text"]
+        kept["replaced"] = replace_private_text(text, kinds)[1]
     return kept
 
 

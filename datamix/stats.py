@@ -89,6 +89,7 @@ def _corpus(run: Path, recipe: Recipe, manifests: dict[str, Manifest]) -> dict[s
             "set_aside": sum(1 for _ in set_aside.open("rb")) if set_aside.exists() else 0,
             "dropped": drops,
             "kept": int(rows.filter(pl.col("dropped_by").is_null())["documents"].sum()),
+            "replaced": dict(manifests["corpus"].counts.get("replaced", {})) if "corpus" in manifests else {},
         },
         "mixture": {
             "budget_tokens": recipe.mixture.budget_tokens,

@@ -45,6 +45,7 @@ def _documents(stats: dict[str, Any], console: Console) -> None:
     for step, reasons in documents["dropped"].items():
         rows += [(step, reason, -count) for reason, count in reasons.items()]
     rows.append(("kept", "", documents["kept"]))
+    rows += [("placeholders in kept text", kind, count) for kind, count in documents.get("replaced", {}).items()]
     if documents["set_aside"]:
         rows.append(("set aside while reading", "see set_aside/read.jsonl", documents["set_aside"]))
     console.print(table("Documents", ["step", "drop reason", "documents"], rows, text_columns=2))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 __all__ = ["only_looks_private"]
 
 _BEFORE = 40  # characters before a finding that are its context
+_FORMULA = 2000  # characters on either side in which a formula may begin and end
 
 # Root zone of the DNS: all country codes, and the generic names that people have mail addresses under.
 _COUNTRY_CODES = (
@@ -56,8 +57,9 @@ _DISPLAY = re.compile(rf"\\\[|\\\]|\\\(|\\\)|{_ENVIRONMENT}")
 _WORDS = re.compile(r"[A-Za-z]+\d{0,3}(?:[._-][A-Za-z]+\d{0,3})+\Z")
 _NAME_IN_CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z|\w*[a-z]{6}\w*\Z")  # a path, or long words in it
 _BODY = re.compile(r"[A-Za-z0-9+/=]{30}")
+_MIXED = re.compile(r"[A-Za-z]\d|\d[A-Za-z]|=\Z")
 _RUN = re.compile(r"[A-Za-z0-9]{16}")
-_STANDING_IN = re.compile(r"example|your|changeme|change_me|placeholder|dummy|x{4}|0{8}|1234567", re.I)
+_STANDING_IN = re.compile(r"example|your|changeme|change_me|placeholder|dummy|x{4}", re.I)
 _WORDS_FOR_PASSWORD = frozenset({"password", "passwd", "pass", "pw", "pwd", "secret", "token", "xxx", "..."})
 
 
@@ -70,8 +72,9 @@ def only_looks_private(shape: str, text: str, start: int, end: int) -> bool:
 def _no_email(text: str, start: int, end: int) -> bool:
     """A matrix product (`x@self.weight`, `x@W.to(device)`), a file (`icon@2x.png`): no such top-level domain, or a
     call or an index of it."""
-    zone = text[start:end].rpartition(".")[2].lower()
-    return zone not in _ZONES or text[end : end + 1] in ("(", "[")
+    zone = text[start:end].rpartition(".")[2]
+    written = zone.lower() if zone.isupper() else zone
+    return written not in _ZONES or text[end : end + 1] in ("(", "[")
 
 
 def _no_address(text: str, start: int, end: int) -> bool:
@@ -116,11 +119,7 @@ def _no_token(text: str, start: int, end: int) -> bool:
     value = text[start:end]
     if value.startswith("sk-") and not _RUN.search(value):
         return True
-    return bool(
-        _STANDING_IN.search(value)
-        or _WORDS.match(value)
-        or not any(character.isdigit() or character == "=" for character in value)
-    )
+    return bool(_STANDING_IN.search(value) or _WORDS.match(value) or not _MIXED.search(value))
 
 
 def _no_secret(text: str, start: int, end: int) -> bool:
@@ -142,11 +141,12 @@ def _no_key_block(text: str, start: int, end: int) -> bool:
 
 def _in_formula(text: str, at: int) -> bool:
     """Is a place between dollar signs of its line, or in a LaTeX display or formula environment?"""
-    line, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
-    before = text[line:at].replace("\\$", "").count("$")
-    if before % 2 and "$" in text[at : end if end >= 0 else len(text)]:
+    first, last = max(0, at - _FORMULA), at + _FORMULA
+    line, end = text.rfind("\n", first, at) + 1, text.find("\n", at, last)
+    before = text[max(first, line) : at].replace("\\$", "").count("$")
+    if before % 2 and text.find("$", at, end if end >= 0 else last) >= 0:
         return True
-    marks = [mark[0] for mark in _DISPLAY.finditer(text, max(0, at - 2000), at)]
+    marks = [mark[0] for mark in _DISPLAY.finditer(text, first, at)]
     return bool(marks) and marks[-1].startswith(("\\[", "\\(", "\\begin"))
 
 
