@@ -205,6 +205,8 @@ class EndpointClient:
             self._limiter.settle(ticket, reply.prompt_tokens + reply.completion_tokens)
             if reply.problem in ("bad_body", "no_choices"):
                 entry["lost"] = reply.problem
+                if not reply.prompt_tokens:  # not even a count: the dearest that it can have been
+                    usage = {"prompt": bound, "completion": self.settings.max_tokens, "estimated": True}
                 raise _Failure(reply.problem, reply.detail, again=True, billed=True)
             entry["reply"] = reply.to_record()
             return reply

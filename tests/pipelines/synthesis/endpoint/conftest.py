@@ -67,7 +67,13 @@ class FakeEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 """Say nothing."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 64
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Clients that go away are what these tests are about."""
+
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)

@@ -192,7 +192,7 @@ def test_a_wrong_key_ends_the_work_at_once_and_is_not_shown(
     body = json.dumps({"error": {"message": f"Incorrect API key provided: {key}"}}).encode()
     server = kit.serve(lambda number, request: kit.answer(body, 401))
     settings = config(server.url, api_key_env="A_TEACHER_KEY")
-    with pytest.raises(UsageError, match="A_TEACHER_KEY .*is not set"):
+    with pytest.raises(UsageError, match=r"A_TEACHER_KEY .*is not set"):
         run(settings, 1)
     monkeypatch.setenv("A_TEACHER_KEY", key)
     with pytest.raises(DatamixError, match=r"answered 401: .*\[key\].*key in \$A_TEACHER_KEY") as caught:
