@@ -97,8 +97,8 @@ def _document(run: Path, document_id: str) -> dict[str, Any]:
     part = partition_of(document_id, recipe.engine.partitions)
     columns = [name for name in pq.read_schema(corpus_part(run, "kept", part)).names if name not in _TEXT_COLUMNS]
     kept = _find(corpus_part(run, "kept", part), columns, document_id)
-    mixture = _find(run / "mixture" / part_name(part), ["id", "tokens", "split", "epochs"], document_id)
-    kept |= {"tokens": mixture["tokens"], "split": mixture["split"], "epochs": mixture["epochs"]}
+    mixture = _find(run / "mixture" / part_name(part), None, document_id)
+    kept |= {name: mixture[name] for name in ("tokens", "split", "epochs", "stage_epochs") if name in mixture}
     kept["verdicts"] = _verdicts(run, part, document_id)
     kinds = pii_kinds(recipe)
     if kinds:  # by the text as it was read: what stands in the corpus no longer says

@@ -57,6 +57,8 @@ def run_stats(run: str | Path) -> dict[str, Any]:
         stats |= _corpus(folder, recipe, manifests)
     stats["trajectories"] = {name: manifests[name].counts for name in ("synthesize", "masks") if name in manifests}
     stats["stages"] = stage_figures(folder, manifests)
+    if "reweight" in manifests and "stages" in (report := _mixture_report(folder)):
+        stats["stage_mixtures"] = report["stages"]
     stats["left_out"] = left_out_figures(folder, manifests)
     stats |= training_figures(folder, manifests)
     return stats
@@ -98,7 +100,7 @@ def _corpus(run: Path, recipe: Recipe, manifests: dict[str, Manifest]) -> dict[s
             "heldout_tokens": int(totals["heldout_tokens"][0]),
         },
         "domains": _domains(rows, judged, recipe, mixed=mixed, report=report),
-        "sources": _groups(rows, "source", judged, mixed=mixed),
+        "sources": _sources(rows, judged, mixed=mixed, report=report),
     }
 
 
@@ -198,21 +200,42 @@ def _domains(
     domains = _groups(rows, "domain", judged, mixed=mixed)
     if not mixed:
         return domains
+    said = report.get("domains", {})
     supply = sum(entry["supply_tokens"] for entry in domains.values())
-    for name in sorted(set(domains) | set(recipe.mixture.shares)):
+    for name in sorted(set(domains) | set(recipe.mixture.shares) | set(said)):
         entry = domains.setdefault(name, _absent(judged))
-        if recipe.mixture.shares:
+        if recipe.mixture.shares and not report.get("stages"):
             wanted = recipe.mixture.shares.get(name, 0.0)
+        elif name in said:
+            wanted = said[name].get("target_share")
         else:
             wanted = entry["supply_tokens"] / supply if supply else 0.0
-        entry["target_share"] = wanted
-        entry["difference"] = entry["share"] - wanted
-        said = report.get("domains", {}).get(name, {}).get("limited_by")
-        missed = abs(entry["difference"]) > SHARE_TOLERANCE
-        entry["limit"] = _LIMITS.get(said, said) if missed or said not in (None, "others") else None
-        if missed and not entry["supply_tokens"]:
-            entry["limit"] = "no documents of this domain"
+        _compare(entry, wanted, said.get(name, {}), "domain")
     return dict(sorted(domains.items()))
+
+
+def _sources(
+    rows: pl.DataFrame, judged: list[str], *, mixed: bool, report: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """`_groups` by source, with the wanted shares where the mixture has targets for sources."""
+    sources = _groups(rows, "source", judged, mixed=mixed)
+    said = report.get("sources", {}) if mixed else {}
+    if any("target_share" in entry for entry in said.values()):
+        for name in sorted(set(sources) | set(said)):
+            entry = sources.setdefault(name, _absent(judged))
+            _compare(entry, said.get(name, {}).get("target_share"), said.get(name, {}), "source")
+    return dict(sorted(sources.items()))
+
+
+def _compare(entry: dict[str, Any], wanted: float | None, said: dict[str, Any], kind: str) -> None:
+    """Add the wanted share (None: the mixture asks for none), the difference, and what limits a missed one."""
+    entry["target_share"] = wanted
+    entry["difference"] = None if wanted is None else entry["share"] - wanted
+    limit: str | None = said.get("limited_by")
+    missed = entry["difference"] is not None and abs(entry["difference"]) > SHARE_TOLERANCE
+    entry["limit"] = None if limit is None or (limit == "others" and not missed) else _LIMITS.get(limit, limit)
+    if missed and not entry["supply_tokens"]:
+        entry["limit"] = f"no documents of this {kind}"
 
 
 def _absent(judged: list[str]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def print_stats(stats: dict[str, Any], console: Console, by: Collection[str] = T
     if "stage" in by:
         _trajectories(stats["trajectories"], console)
         _stages(stats["stages"], console)
+        _stage_mixtures(stats.get("stage_mixtures", []), console)
         _stage_shares(stats["stages"], console)
         _left_out(stats["left_out"], console)
         _training(stats, console)
@@ -62,14 +63,14 @@ def _groups(title: str, groups: dict[str, dict[str, Any]], console: Console) -> 
     console.print(table(f"{title}: documents left after each step", [name, *steps], rows))
     if "tokens" not in first:
         return
-    wanted = "target_share" in first
+    wanted = any("target_share" in entry for entry in groups.values())
     columns = [name, "supply", "tokens", "epochs", "share", *(["wanted", "|diff|", "limit"] if wanted else [])]
     rows = []
     for key, entry in groups.items():
         row: list[object] = [key, entry["supply_tokens"], entry["tokens"], f"{entry['epochs']:.2f}"]
         row.append(f"{entry['share']:.2%}")
         if wanted:
-            row += [f"{entry['target_share']:.2%}", f"{abs(entry['difference']):.2%}", entry["limit"]]
+            row += [_percent(entry.get("target_share")), _percent(entry.get("difference")), entry.get("limit")]
         rows.append(row)
     console.print(table(f"{title}: tokens", columns, rows))
 
@@ -107,6 +108,33 @@ def _stages(stages: list[dict[str, Any]], console: Console) -> None:
     ]
     columns = ["stage", "context", "rows", "segments", "tokens", "trained tokens", "fill", "longest segment"]
     console.print(table("Stages", columns, rows))
+
+
+def _stage_mixtures(stages: list[dict[str, Any]], console: Console) -> None:
+    """Tokens of each pretraining stage that has a mixture of its own, by domain and by source."""
+    rows = [
+        (
+            stage["name"],
+            f"{kind} {name}",
+            entry["supply_tokens"],
+            entry["tokens"],
+            f"{entry['epochs_mean']:.2f}",
+            f"{entry['share']:.2%}",
+            _percent(entry.get("target_share")),
+            entry.get("shortfall_tokens"),
+            entry.get("limited_by"),
+        )
+        for stage in stages
+        for kind, group in (("domain", "domains"), ("source", "sources"))
+        for name, entry in stage[group].items()
+    ]
+    if rows:
+        columns = ["stage", "of", "supply", "tokens", "epochs", "share", "wanted", "tokens lacking", "limited by"]
+        console.print(table("Mixtures of the pretraining stages", columns, rows, text_columns=2))
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{abs(share):.2%}"
 
 
 def _stage_shares(stages: list[dict[str, Any]], console: Console) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from datamix.checks.mixture import check_mixture
 from datamix.checks.result import CheckResult
 from pipelines.corpus.tables import JUDGES, corpus_part, documents_part, part_name, verdict_part
 from schemas.document import KEEP, partition_of
@@ -47,6 +48,8 @@ def check_corpus(
     if damaged:
         return  # sums over damaged files would only repeat their faults
     _compare(counts, run, manifests, result)
+    if "reweight" in manifests:
+        check_mixture(run, result)
     dropped = {step: dict(sorted(found.items())) for step, found in counts.by_step.items() if found}
     kept = counts.documents - sum(sum(reasons.values()) for reasons in dropped.values())
     result.summary["documents"] = {"read": counts.documents, "kept": kept, "dropped": dropped}

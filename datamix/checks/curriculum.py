@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from datamix.checks.mixture import check_stage, stage_uses
 from datamix.checks.result import CheckResult
 from pipelines.curriculum.render import TRAINED
 from pipelines.curriculum.renderers import chat_template_of
@@ -43,6 +44,10 @@ def check_curriculum(run: Path, result: CheckResult) -> None:
     pretrain = [stage for stage in index.stages if stage.phase == "pretrain"]
     if pretrain:
         _check_documents(run, _segments(run, pretrain), audit.filter(pl.col("record") == "document"), result)
+        uses = stage_uses(run)
+        if uses is not None:
+            for place, stage in enumerate(pretrain):
+                check_stage(uses, place, stage.name, _segments(run, [stage]), result)
     sft = [stage for stage in index.stages if stage.phase == "sft"]
     _check_trajectories(run, _segments(run, sft), audit.filter(pl.col("record") == "trajectory"), result)
     result.summary["left_out"] = dict(

@@ -15,7 +15,7 @@ __all__ = ["command"]
 _PARTS = {
     "domain": ("domains",),
     "source": ("sources",),
-    "stage": ("stages", "left_out", "trajectories", "training", "evaluation"),
+    "stage": ("stages", "stage_mixtures", "left_out", "trajectories", "training", "evaluation"),
 }
 
 
