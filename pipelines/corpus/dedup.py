@@ -33,10 +33,15 @@ from pipelines.corpus.plain import plain_files
 from pipelines.corpus.tables import VERDICT_SCHEMAS, read_verdicts, verdict_part, write_part
 from schemas.document import KEEP
 
-__all__ = ["GIANT_CLUSTER", "LARGE_SHARE", "step"]
-
-LARGE_SHARE = 0.5  # a source that loses more than this share of its documents gets a warning
-GIANT_CLUSTER = 1000  # documents; a larger cluster gets a warning: templates and mirrors look like that
+__all__ = [
+    "bands_of",
+    "decide_tasks",
+    "dedup_counts",
+    "id_bytes",
+    "reference_tasks",
+    "sketches_of",
+    "step",
+]
 
 
 def step(context: RunContext) -> StepOutput:
@@ -45,56 +50,83 @@ def step(context: RunContext) -> StepOutput:
     Raises UsageError for an `against` path that is not there, InputError for reference records without text.
     Memory: about 700 bytes a document and 50 a candidate pair, whatever the texts are.
     """
-    config = context.recipe.dedup
     folder = context.run / "spill" / "dedup"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     tasks = _tasks(context, folder)
-    bands = choose_bands(config.threshold, config.permutations)
-    context.progress.say(f"dedup: {bands.describe()}")
+    bands = bands_of(context)
     try:
         results = context.engine.map(sketch_task, tasks, label="dedup: sketch", progress=context.progress)
-        scheme = scheme_tag(config.permutations, config.shingle_words)
-        table = read_sketches([task.sketches() for task in tasks], [r["documents"] for r in results], scheme)
-        decision = _decide(context, tasks, table, bands)
+        table = sketches_of(context, tasks, results)
+        decision = decide_tasks(context, tasks, table, bands)
         files = _write_verdicts(context, tasks, table, decision)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.parent.is_dir() and not any(folder.parent.iterdir()):
             folder.parent.rmdir()
-    return StepOutput(files, _counts(context, tasks, table, decision, bands))
+    return StepOutput(files, dedup_counts(context, tasks, table, decision, bands))
+
+
+def bands_of(context: RunContext) -> Bands:
+    """The bands for the recipe's threshold; says which they are and what they find."""
+    bands = choose_bands(context.recipe.dedup.threshold, context.recipe.dedup.permutations)
+    context.progress.say(f"dedup: {bands.describe()}")
+    return bands
+
+
+def sketches_of(context: RunContext, tasks: Sequence[DedupTask], results: Sequence[dict[str, Any]]) -> SketchTable:
+    """What the tasks sketched, together."""
+    scheme = scheme_tag(context.recipe.dedup.permutations, context.recipe.dedup.shingle_words)
+    return read_sketches([task.sketches() for task in tasks], [r["documents"] for r in results], scheme)
 
 
 def _tasks(context: RunContext, folder: Path) -> list[DedupTask]:
-    config = context.recipe.dedup
-
-    def task(part: int, reference: str | None) -> DedupTask:
-        run = str(context.run)
-        return DedupTask(run, part, reference, str(folder), config.shingle_words, config.permutations)
-
-    tasks = [task(part, None) for part in range(context.recipe.engine.partitions)]
-    if config.against is not None:
-        files = plain_files(config.against, "dedup.against")
-        tasks += [task(number, str(path)) for number, path in enumerate(files)]
-    return tasks
+    config, run = context.recipe.dedup, str(context.run)
+    partitions = range(context.recipe.engine.partitions)
+    tasks = [DedupTask(run, part, None, str(folder), config.shingle_words, config.permutations) for part in partitions]
+    return tasks + reference_tasks(context, folder)
 
 
-def _decide(context: RunContext, tasks: Sequence[DedupTask], table: SketchTable, bands: Bands) -> Decision:
-    """Find, measure and unite: `filters.text.dedup.decide` with similarities measured from re-read texts."""
+def reference_tasks(context: RunContext, folder: Path) -> list[DedupTask]:
+    """A task for every file of `dedup.against`."""
+    config, run = context.recipe.dedup, str(context.run)
+    files = plain_files(config.against, "dedup.against") if config.against is not None else []
+    return [
+        DedupTask(run, number, str(path), str(folder), config.shingle_words, config.permutations)
+        for number, path in enumerate(files)
+    ]
+
+
+def decide_tasks(
+    context: RunContext,
+    tasks: Sequence[DedupTask],
+    table: SketchTable,
+    bands: Bands,
+    order: npt.NDArray[np.int64] | None = None,
+) -> Decision:
+    """Find, measure and unite: `filters.text.dedup.decide` with similarities measured from the tasks' shingles.
+
+    Documents are compared in the order of the table, or of `order` (its row numbers); the decision is in the table's.
+    """
     fixed = np.array([task.reference is not None for task in tasks], bool)[table.parts]
-    ids = _id_bytes(table.ids, fixed)
+    ids = id_bytes(table.ids, fixed)
     stores: list[ShingleStore] = []
 
     def similarities(pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        pairs = pairs if order is None else order[pairs]
         if not stores:
             stores.append(_shingle_store(context, tasks, table, np.unique(pairs)))
         return stores[0].similarities(pairs)
 
     members = Members(ids, table.qualities, fixed if fixed.any() else None)
-    return decide(table.sketches, members, bands, similarities)
+    most = context.recipe.dedup.largest_cluster
+    if order is None:
+        return decide(table.sketches, members, bands, similarities, largest_cluster=most)
+    sketches = table.sketches.taken(order)
+    return decide(sketches, members.taken(order), bands, similarities, largest_cluster=most).given_back(order)
 
 
-def _id_bytes(ids: pa.Array, fixed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bytes_]:
+def id_bytes(ids: pa.Array, fixed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bytes_]:
     """Ids as bytes, for comparing; those of a reference set play no role. Shape (n,)."""
     whole = ids.cast(pa.large_string())
     _, offsets, data = whole.buffers()
@@ -165,7 +197,7 @@ def _write_verdicts(
     return files
 
 
-def _counts(
+def dedup_counts(
     context: RunContext, tasks: Sequence[DedupTask], table: SketchTable, decision: Decision, bands: Bands
 ) -> dict[str, Any]:
     """Figures for the manifest, and warnings for what looks wrong."""
@@ -174,14 +206,16 @@ def _counts(
     exact = int(np.count_nonzero(removed & decision.exact))
     clusters = decision.clusters()
     largest = int(clusters[0]) if len(clusters) else 0
-    if largest > GIANT_CLUSTER:
+    config = context.recipe.dedup
+    if decision.giant:
         context.progress.say(
-            f"dedup: warning: {int(np.count_nonzero(clusters > GIANT_CLUSTER))} clusters have more than "
-            f"{GIANT_CLUSTER} documents, the largest {largest}: look at one with 'cluster' before you trust it"
+            f"dedup: warning: {decision.giant} clusters have more than {config.largest_cluster} documents. Templates "
+            f"and mirrors look like that: {decision.spared} documents that are similar by way of others only were "
+            "kept. Look at one with 'cluster', or set dedup.largest_cluster"
         )
     by_source = _by_source(table, own, removed)
     for source, figures in by_source.items():
-        if figures["removed_share"] > LARGE_SHARE:
+        if figures["removed_share"] > config.warn_share:
             context.progress.say(
                 f"dedup: warning: source '{source}' loses {figures['removed']} of {figures['documents']} documents "
                 f"({figures['removed_share']:.0%}). Mirrors and templates look like that; so does a wrong text field"
@@ -194,6 +228,7 @@ def _counts(
         "dropped": {n: c for n, c in ((DUPLICATE_EXACT, exact), (DUPLICATE_NEAR, near)) if c},
         "clusters": len(clusters),
         "largest_cluster": largest,
+        "spared_in_giant_clusters": decision.spared,
         "pairs_candidate": decision.pairs_candidate,
         "pairs_verified": decision.pairs_verified,
         "threshold": bands.threshold,

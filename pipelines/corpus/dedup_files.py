@@ -19,7 +19,7 @@ from filters.text.dedup.verify import ShingleSets, jaccard_pairs
 from schemas.errors import CheckError
 from schemas.files import atomic_path
 
-__all__ = ["ShingleStore", "SketchTable", "SketchWriter", "open_hashes", "read_sketches", "write_shingles"]
+__all__ = ["HashFile", "ShingleStore", "SketchTable", "SketchWriter", "read_sketches", "write_shingles"]
 
 _BATCH_ROWS = 65_536
 
@@ -29,6 +29,7 @@ def _sketch_schema(scheme: dict[str, str]) -> pa.Schema:
         [
             ("row", pa.int64()),  # position in the file that the documents lie in
             ("id", pa.string()),
+            ("source_id", pa.string()),  # null but where verdicts alone are written
             ("source", pa.string()),
             ("quality", pa.float32()),
             ("exact", pa.binary(16)),
@@ -48,7 +49,13 @@ class SketchWriter:
         self._batches: list[pa.RecordBatch] = []
 
     def add(
-        self, rows: npt.NDArray[np.int64], ids: pa.Array, sources: pa.Array, qualities: pa.Array, found: Sketches
+        self,
+        rows: npt.NDArray[np.int64],
+        ids: pa.Array,
+        sources: pa.Array,
+        qualities: pa.Array,
+        found: Sketches,
+        source_ids: pa.Array | None = None,
     ) -> None:
         """One batch: everything has the same number of rows."""
         self._batches.append(
@@ -56,6 +63,7 @@ class SketchWriter:
                 [
                     pa.array(rows, pa.int64()),
                     ids.cast(pa.string()),
+                    pa.nulls(len(ids), pa.string()) if source_ids is None else source_ids.cast(pa.string()),
                     sources.cast(pa.string()),
                     qualities.cast(pa.float32()),
                     _fixed(found.exact, 16),
@@ -93,6 +101,7 @@ class SketchTable:
     parts: npt.NDArray[np.int64]  # which file
     rows: npt.NDArray[np.int64]  # which row of it
     ids: pa.Array
+    source_ids: pa.Array
     sources: pa.Array
     qualities: npt.NDArray[np.float32]
     sketches: Sketches
@@ -115,6 +124,7 @@ def read_sketches(paths: Sequence[Path], counts: Sequence[int], scheme: dict[str
         parts=np.repeat(np.arange(len(tables), dtype=np.int64), [table.num_rows for table, _ in tables]),
         rows=numbers("row"),
         ids=_one(whole.column("id")),
+        source_ids=_one(whole.column("source_id")),
         sources=_one(whole.column("source")),
         qualities=np.asarray(whole.column("quality").fill_null(0).to_numpy(), np.float32),
         sketches=Sketches(
@@ -160,12 +170,30 @@ def _bytes_of(column: pa.ChunkedArray, width: int) -> npt.NDArray[np.uint8]:
     return out
 
 
-def open_hashes(path: Path, count: int) -> npt.NDArray[np.uint64]:
-    """Memory-map raw 64-bit hashes. Raises CheckError when the file has not exactly `count` of them."""
-    size = path.stat().st_size if path.is_file() else -1
-    if size != 8 * count:
-        raise CheckError(f"{path}: {size} bytes, expected {8 * count}: cut short. Run the step dedup again")
-    return np.memmap(path, np.uint64, "r") if count else np.empty(0, np.uint64)
+class HashFile:
+    """Raw 64-bit hashes in a file, read a span at a time: nothing is mapped, so memory does not grow with the text."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        """Raises CheckError when the file has not exactly `count` hashes."""
+        size = path.stat().st_size if path.is_file() else -1
+        if size != 8 * count:
+            raise CheckError(f"{path}: {size} bytes, expected {8 * count}: cut short. Run the step dedup again")
+        self._file = path.open("rb", buffering=0)
+
+    def __enter__(self) -> HashFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, start: int, end: int) -> npt.NDArray[np.uint64]:
+        """The hashes start..end of the file, as an array of its own."""
+        out = np.empty(end - start, np.uint64)
+        self._file.seek(8 * start)
+        view, done = out.view(np.uint8).data, 0
+        while done < len(view):
+            done += self._file.readinto(view[done:])
+        return out
 
 
 _SHINGLES = pa.schema([("row", pa.int64()), ("shingles", pa.large_list(pa.field("item", pa.uint64(), nullable=False)))])

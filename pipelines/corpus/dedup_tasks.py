@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from filters.text.dedup.sketch import distinct, normalise, scheme_tag, sketch
+from filters.text.dedup.sketch import Normalised, distinct, normalise, scheme_tag, sketch
 from filters.text.dedup.tables import profile_of_domain
 from filters.text.dedup.verify import ShingleSets
-from pipelines.corpus.dedup_files import SketchWriter, open_hashes, write_shingles
+from pipelines.corpus.dedup_files import HashFile, SketchWriter, write_shingles
 from pipelines.corpus.plain import plain_records
 from pipelines.corpus.read.records import Problem, without_surrogates
 from pipelines.corpus.tables import iterate_documents, read_verdicts
 from schemas.errors import InputError
 from schemas.files import atomic_path
 
-__all__ = ["REFERENCE", "DedupTask", "shingle_task", "sketch_task"]
+__all__ = ["REFERENCE", "DedupBatch", "DedupTask", "shingle_task", "sketch_task"]
 
 REFERENCE = "reference"  # what the source of reference documents is called
 _BATCH_ROWS = 4096
@@ -54,12 +54,16 @@ class DedupTask:
         """Where the shingle sets of the candidates go."""
         return Path(self.folder, f"shingles-{self._name()}.arrow")
 
+    def batches(self) -> Iterator[DedupBatch]:
+        """The documents of the file, in order, text included."""
+        return _batches(self)
+
     def _name(self) -> str:
         return f"{'part' if self.reference is None else REFERENCE}-{self.part:05d}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class DedupBatch:
     """Documents of one batch that take part; all of the same length."""
 
     rows: npt.NDArray[np.int64]
@@ -68,9 +72,11 @@ class _Batch:
     sources: pa.Array
     qualities: pa.Array
     profiles: npt.NDArray[np.uint8]
+    source_ids: pa.Array | None = None
+    normalised: Normalised | None = None
 
 
-def _batches(task: DedupTask) -> Iterator[_Batch]:
+def _batches(task: DedupTask) -> Iterator[DedupBatch]:
     """The documents of a task, in order, text included."""
     if task.reference is not None:
         yield from _reference_batches(task.reference)
@@ -83,7 +89,7 @@ def _batches(task: DedupTask) -> Iterator[_Batch]:
             continue
         chosen = batch if len(rows) == batch.num_rows else batch.filter(pa.array(alive))
         domains = chosen.column("source_domain").to_pylist()
-        yield _Batch(
+        yield DedupBatch(
             rows=rows + first,
             ids=chosen.column("id"),
             texts=chosen.column("text"),
@@ -93,15 +99,15 @@ def _batches(task: DedupTask) -> Iterator[_Batch]:
         )
 
 
-def _reference_batches(path: str) -> Iterator[_Batch]:
+def _reference_batches(path: str) -> Iterator[DedupBatch]:
     """Records of a reference file: `text` (a string), `id` when there is one, else path#row."""
     texts: list[str] = []
     ids: list[str] = []
     domains: list[str | None] = []
     first = 0
 
-    def batch() -> _Batch:
-        return _Batch(
+    def batch() -> DedupBatch:
+        return DedupBatch(
             rows=np.arange(first, first + len(texts), dtype=np.int64),
             ids=pa.array(ids, pa.string()),
             texts=pa.array(texts, pa.large_string()),
@@ -138,14 +144,14 @@ def sketch_task(task: DedupTask) -> dict[str, Any]:
     """Sketch the documents of one file. Memory: one row group of text, and the sketches of the file."""
     writer = SketchWriter(scheme_tag(task.permutations, task.shingle_words))
     with atomic_path(task.hashes()) as temporary, open(temporary, "wb") as sink:
-        for batch in _batches(task):
+        for batch in task.batches():
             found = sketch(
-                normalise(batch.texts),
+                batch.normalised or normalise(batch.texts),
                 batch.profiles,
                 shingle_words=task.shingle_words,
                 permutations=task.permutations,
             )
-            writer.add(batch.rows, batch.ids, batch.sources, batch.qualities, found)
+            writer.add(batch.rows, batch.ids, batch.sources, batch.qualities, found, batch.source_ids)
             if found.hashes is not None:
                 sink.write(found.hashes.data)
     return {"documents": writer.write(task.sketches())}
@@ -154,12 +160,12 @@ def sketch_task(task: DedupTask) -> dict[str, Any]:
 def shingle_task(task: DedupTask) -> dict[str, Any]:
     """Write the shingle sets of the candidates of one file. Memory: one group of candidates."""
     wanted = np.load(task.wanted(), allow_pickle=False)
-    hashes = open_hashes(task.hashes(), int(wanted[-1, 2]))
+    with HashFile(task.hashes(), int(wanted[-1, 2])) as hashes:
 
-    def batches() -> Iterator[tuple[npt.NDArray[np.int64], ShingleSets]]:
-        for first in range(0, len(wanted) - 1, _BATCH_ROWS):
-            spans = wanted[first : min(first + _BATCH_ROWS, len(wanted) - 1)]
-            sets = [distinct(hashes[start:end]) for _, start, end in spans.tolist()]
-            yield np.ascontiguousarray(spans[:, 0]), ShingleSets.of(sets)
+        def batches() -> Iterator[tuple[npt.NDArray[np.int64], ShingleSets]]:
+            for first in range(0, len(wanted) - 1, _BATCH_ROWS):
+                spans = wanted[first : min(first + _BATCH_ROWS, len(wanted) - 1)]
+                sets = [distinct(hashes.read(start, end)) for _, start, end in spans.tolist()]
+                yield np.ascontiguousarray(spans[:, 0]), ShingleSets.of(sets)
 
-    return {"documents": write_shingles(task.shingles(), batches())}
+        return {"documents": write_shingles(task.shingles(), batches())}

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from filters.text.classify import CARD_NAME
 from pipelines.context import RunContext, StepOutput
 from pipelines.corpus import classify, decontaminate, dedup, quality
+from pipelines.corpus.dedup_verdicts import write_verdicts
 from pipelines.corpus.plain import plain_files
 from pipelines.corpus.read.step import step as read_step
 from pipelines.corpus.standalone_files import write_neutral, write_results
@@ -38,12 +39,13 @@ __all__ = [
     "classify_files",
     "decontaminate_files",
     "dedup_files",
+    "dedup_verdicts",
     "quality_files",
     "train_classifier",
 ]
 
 PARTITIONS = 8
-OUTPUTS = ("kept", "dropped", "summary.json", "set_aside.jsonl")
+OUTPUTS = ("kept", "dropped", "verdicts", "summary.json", "set_aside.jsonl")
 _UNUSED_HALF: dict[str, Any] = {  # a recipe has a training half; no step here looks at it
     "mixture": {"method": "proportional", "budget_tokens": 1},
     "tokenizer": {"train": {}},
@@ -94,6 +96,37 @@ def dedup_files(
         "against": against,
     }
     return _one_step(inputs, out, engine, progress, "dedup", dedup.step, {"dedup": config})
+
+
+def dedup_verdicts(
+    inputs: Inputs,
+    out: str | Path,
+    engine: Engine,
+    progress: Progress,
+    *,
+    threshold: float = 0.8,
+    shingle_words: int = 5,
+    permutations: int = 128,
+    against: str | None = None,
+) -> dict[str, Any]:
+    """The decisions of `dedup_files` without a copy of any text; returns the summary.
+
+    Writes verdicts/NUMBER.parquet for every input file (VERDICTS_ALONE: row of the file, verdict, cluster, similarity,
+    duplicate_of, …); `files` of the summary says which is which.
+    """
+    config = {
+        "threshold": threshold,
+        "shingle_words": shingle_words,
+        "permutations": permutations,
+        "against": against,
+    }
+    target = Path(out)
+    _claim(target)
+    with _work_folder(target) as run:
+        found = write_verdicts(_context(inputs, run, engine, progress, {"dedup": config}))
+        summary = {"step": "dedup", **found}
+        _hand_over(run, target, ("verdicts",), summary)
+    return summary
 
 
 def quality_files(
@@ -227,15 +260,20 @@ def _one_step(
             **{key: value for key, value in found.items() if key not in ("documents_in", "kept", "dropped")},
             **({"replaced": replaced} if replaced else {}),
         }
-        for output in OUTPUTS:
-            _remove(target / output)
-        for folder in ("kept", "dropped"):
-            os.replace(run / "out" / folder, target / folder)
-        aside = run / "set_aside" / "read.jsonl"
-        if aside.stat().st_size:
-            os.replace(aside, target / "set_aside.jsonl")
-        write_json(target / "summary.json", summary)
+        _hand_over(run, target, ("kept", "dropped"), summary)
     return summary
+
+
+def _hand_over(run: Path, target: Path, folders: Sequence[str], summary: dict[str, Any]) -> None:
+    """Put the results of a work folder in place of older ones."""
+    for output in OUTPUTS:
+        _remove(target / output)
+    for folder in folders:
+        os.replace(run / "out" / folder, target / folder)
+    aside = run / "set_aside" / "read.jsonl"
+    if aside.stat().st_size:
+        os.replace(aside, target / "set_aside.jsonl")
+    write_json(target / "summary.json", summary)
 
 
 def _read(inputs: Inputs, run: Path, engine: Engine, progress: Progress, parts: dict[str, Any]) -> StepOutput:

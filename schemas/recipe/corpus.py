@@ -89,13 +89,17 @@ class PiiConfig(Strict):
 class DedupConfig(Strict):
     """Exact and near duplicates.
 
-    `threshold` is the Jaccard similarity of word shingles from which on a pair counts as duplicate.
+    `threshold` is the Jaccard similarity of word shingles from which on a pair counts as duplicate. In a cluster of
+    more than `largest_cluster` documents only direct duplicates of the one that stays are removed, not those that are
+    similar by way of others; a source that loses more than `warn_share` of its documents gets a warning.
     """
 
     threshold: float = Field(default=0.8, gt=0, le=1)
     shingle_words: int = Field(default=5, ge=1, le=50)
     permutations: int = Field(default=128, ge=16, le=1024)
     against: str | None = None
+    largest_cluster: int = Field(default=1000, ge=2)
+    warn_share: float = Field(default=0.5, ge=0, le=1)
 
 
 class ClassifyConfig(Strict):

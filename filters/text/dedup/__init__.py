@@ -2,7 +2,9 @@
 
     tables   what a byte or a character means to a profile (text, code)
     compiled how numba compiles the kernels, and what happens where nothing can be cached
-    kernel   white space, words, shingles and sketches of a whole Arrow batch in one compiled call
+    blocks   64 bytes at a time inside compiled loops
+    word_hashes  hashes of the words of one text
+    kernel   white space, shingles and sketches of a whole Arrow batch in one compiled call
     sketch   the same with Arrow arrays in and numpy arrays out
     bands    bands and rows for a threshold, and the collision curve they give
     buckets  candidate pairs from equal bands, without quadratic blow-up

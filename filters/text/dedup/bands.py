@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-import numpy.typing as npt
-
-__all__ = ["FALSE_POSITIVE_WEIGHT", "Bands", "band_keys", "choose_bands"]
+__all__ = ["FALSE_POSITIVE_WEIGHT", "Bands", "choose_bands"]
 
 FALSE_POSITIVE_WEIGHT = 0.003
 """What a spurious candidate costs, where a missed duplicate costs 1 minus this.
@@ -69,13 +66,3 @@ def choose_bands(
 
     bands, rows = _optimal_param(threshold, permutations, false_positive_weight, 1 - false_positive_weight)
     return Bands(threshold, permutations, int(bands), int(rows))
-
-
-def band_keys(signatures: npt.NDArray[np.uint32], band: int, rows: int) -> npt.NDArray[np.uint64]:
-    """One 64-bit key a document for band number `band`; equal values give equal keys. Shape (n,)."""
-    keys = np.full(len(signatures), 0x9E3779B97F4A7C15, np.uint64)
-    for column in range(band * rows, (band + 1) * rows):
-        keys ^= signatures[:, column]
-        keys *= np.uint64(0xD6E8FEB86659FD93)
-        keys ^= keys >> np.uint64(32)
-    return keys

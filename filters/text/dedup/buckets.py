@@ -13,16 +13,18 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from filters.text.dedup.bands import Bands, band_keys
-from filters.text.dedup.compiled import compiled
+from filters.text.dedup.bands import Bands
+from filters.text.dedup.compiled import bare, compiled
 
 __all__ = ["BUCKET_CAP", "HUBS", "candidate_pairs", "required_agreement"]
 
 BUCKET_CAP = 64  # a larger bucket is gone through by stars: at most 2,016 pairs from a small one
 HUBS = 64  # stars in one bucket; a bucket of m documents costs at most HUBS * m comparisons
+KEYS_AT_ONCE = 1 << 22  # 64-bit keys held at once: all bands of a small corpus, one band of a large one
 MARGIN = 4.0  # standard deviations of the sketch's estimate that a candidate may lie below the threshold
 
-I64, U32 = types.int64, types.uint32
+I64, U32, U64 = types.int64, types.uint32, types.uint64
+ROI64 = types.Array(I64, 1, "C", readonly=True)
 PAIRS = types.Array(I64, 2, "C")
 
 
@@ -36,7 +38,20 @@ def required_agreement(threshold: float, permutations: int) -> int:
     return max(1, int(np.floor((threshold - spread) * permutations)))
 
 
-@compiled(I64(types.Array(U32, 2, "C", readonly=True), I64, I64))
+@bare(types.void(types.Array(U32, 2, "C", readonly=True), ROI64, I64, I64, U64, types.Array(U64, 2, "C")))
+def _band_keys(signatures, members, first, rows, keep, out):
+    """out[b, m] = the key of band first + b of document members[m], its bits outside `keep` replaced by m."""
+    for index in range(members.shape[0]):
+        document = members[index]
+        for band in range(out.shape[0]):
+            key = np.uint64(0x9E3779B97F4A7C15)
+            for column in range((first + band) * rows, (first + band + 1) * rows):
+                key = (key ^ np.uint64(signatures[document, column])) * np.uint64(0xD6E8FEB86659FD93)
+                key ^= key >> np.uint64(32)
+            out[band, index] = (key & keep) | np.uint64(index)
+
+
+@bare(I64(types.Array(U32, 2, "C", readonly=True), I64, I64))
 def _agreement(signatures, left, right):
     """How many values two signatures have in common."""
     equal = np.uint32(0)
@@ -59,12 +74,15 @@ def _append(pairs, used, left, right):
 
 @compiled(
     PAIRS(
-        types.Array(I64, 1, "C"), types.Array(types.uint64, 1, "C"), types.Array(U32, 2, "C", readonly=True), I64, I64,
-        I64, I64,
+        types.Array(U64, 1, "C"), U64, ROI64, types.Array(U32, 2, "C", readonly=True), I64, I64, I64, I64,
     )
 )  # fmt: skip
-def _pairs_of_band(order, keys, signatures, enough, clear, cap, hubs):
-    """Pairs of one band. `keys` are sorted, `order` holds the document of each key; see the module's text."""
+def _pairs_of_band(sorted_keys, keep, members, signatures, enough, clear, cap, hubs):
+    """Pairs of one band. `sorted_keys` are those of `_band_keys`; see the module's text."""
+    keys = sorted_keys & keep
+    order = np.empty(keys.shape[0], np.int64)
+    for index in range(keys.shape[0]):
+        order[index] = members[np.int64(sorted_keys[index] & ~keep)]
     pairs = np.empty((1024, 2), np.int64)
     used = 0
     first = 0
@@ -104,8 +122,9 @@ def candidate_pairs(
     """Sorted distinct pairs (i, j), i < j, of `members` worth an exact check. Result (m, 2).
 
     `members` are rows of `signatures` (n, permutations) that take part; leave out documents without shingles.
-    Memory: 24 bytes a member for one band at a time, 16 a pair. Raises ValueError when the bands need more values
-    than the signatures have.
+    Memory: 32 bytes a member for one band at a time, 16 a pair. Keys hold as many bits as the numbers of the members
+    leave (34 for 10**9 of them): bands that differ share a bucket now and then, and the signatures tell them apart.
+    Raises ValueError when the bands need more values than the signatures have.
     """
     if bands.bands * bands.rows > signatures.shape[1]:
         raise ValueError(f"{bands.bands} bands of {bands.rows} rows need more than {signatures.shape[1]} values")
@@ -113,11 +132,17 @@ def candidate_pairs(
     members = np.ascontiguousarray(members, np.int64)
     enough = required_agreement(bands.threshold, bands.permutations)
     clear = min(bands.permutations, 2 * int(np.ceil(bands.threshold * bands.permutations)) - enough)
-    known = np.empty((0, 2), np.int64)
-    for band in range(bands.bands):
-        keys = band_keys(signatures, band, bands.rows)[members]
-        order = np.argsort(keys, kind="stable")
-        found = _pairs_of_band(members[order], keys[order], signatures, enough, clear, cap, HUBS)
-        if len(found):
-            known = np.unique(np.concatenate([known, found]), axis=0)
-    return known
+    keep = ~np.uint64((1 << max(1, len(members)).bit_length()) - 1)
+    known = np.empty(0, np.int64)
+    count = len(signatures)
+    at_once = max(1, min(bands.bands, KEYS_AT_ONCE // max(1, len(members))))
+    for first in range(0, bands.bands, at_once):
+        bands_here = min(at_once, bands.bands - first)
+        keys = np.empty((bands_here, len(members)), np.uint64)
+        _band_keys(signatures, members, first, bands.rows, keep, keys)
+        for row in keys:
+            row.sort()  # by key, then by document: what a key is short of is said by the number of the document
+            found = _pairs_of_band(row, keep, members, signatures, enough, clear, cap, HUBS)
+            if len(found):
+                known = np.union1d(known, found[:, 0] * count + found[:, 1])
+    return np.stack([known // max(1, count), known % max(1, count)], axis=1)

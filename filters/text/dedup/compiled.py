@@ -7,10 +7,18 @@ from typing import Any
 
 from numba import njit
 
-__all__ = ["compiled", "inlined"]
+__all__ = ["bare", "compiled", "inlined"]
 
 
-def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
+def bare(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
+    """As `compiled`, for functions that make no arrays: arrays are passed on without counting who holds them.
+
+    Counting costs more than the loops themselves where a function with array arguments is called for every block.
+    """
+    return compiled(*signatures, _nrt=False)
+
+
+def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorator: compile for exactly `signatures` when the module is imported, without the GIL while running.
 
     The machine code is cached beside the source, or in the user's cache folder, or where NUMBA_CACHE_DIR points.
@@ -20,9 +28,9 @@ def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return njit(list(signatures), cache=True, nogil=True)(function)
+            return njit(list(signatures), cache=True, nogil=True, **options)(function)
         except (RuntimeError, OSError):
-            return njit(list(signatures), nogil=True)(function)
+            return njit(list(signatures), nogil=True, **options)(function)
 
     return decorate
 

@@ -7,7 +7,9 @@
    then smallest id. Documents of a reference set come before all others and are never removed.
 
 A component can hold documents that are similar only by way of others: they are removed too, and the similarity that
-stands beside them is the one measured with the document that stays, which may then lie below the threshold.
+stands beside them is the one measured with the document that stays, which may then lie below the threshold. In a giant
+cluster that is not believed: chains of templates grow without bound. There only copies of what stays, by their own
+measured similarity, are removed; the others are spared and counted.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ from filters.text.dedup.buckets import BUCKET_CAP, candidate_pairs
 from filters.text.dedup.cluster import components, keepers, ranking
 from filters.text.dedup.sketch import Sketches
 
-__all__ = ["DUPLICATE_EXACT", "DUPLICATE_NEAR", "Decision", "Members", "decide"]
+__all__ = ["DUPLICATE_EXACT", "DUPLICATE_NEAR", "GIANT_CLUSTER", "Decision", "Members", "decide"]
 
 DUPLICATE_EXACT = "duplicate:exact"
 DUPLICATE_NEAR = "duplicate:near"
+GIANT_CLUSTER = 1000  # documents in a cluster beyond which similarity by way of others removes nothing
 
 Integers = npt.NDArray[np.int64]
 Similarities = Callable[[Integers], npt.NDArray[np.float64]]
@@ -41,6 +44,10 @@ class Members:
     qualities: npt.NDArray[np.float32]
     fixed: npt.NDArray[np.bool_] | None = None
 
+    def taken(self, order: Integers) -> Members:
+        """The rows `order`."""
+        return Members(self.ids[order], self.qualities[order], None if self.fixed is None else self.fixed[order])
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -52,11 +59,28 @@ class Decision:
     clustered: npt.NDArray[np.bool_]
     pairs_candidate: int
     pairs_verified: int
+    giant: int = 0  # clusters that were larger than allowed
+    spared: int = 0  # documents of those that stay because they are similar by way of others only
 
     @property
     def removed(self) -> npt.NDArray[np.bool_]:
         """True for documents that go. Shape (n,)."""
         return np.asarray(self.keeper != np.arange(len(self.keeper)), bool)
+
+    def given_back(self, order: Integers) -> Decision:
+        """The decision about rows that were taken in `order` (all of them, once each), in their own order."""
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return Decision(
+            order[self.keeper][back],
+            self.similarity[back],
+            self.exact[back],
+            self.clustered[back],
+            self.pairs_candidate,
+            self.pairs_verified,
+            self.giant,
+            self.spared,
+        )
 
     def clusters(self) -> Integers:
         """Sizes of the clusters of two and more, largest first."""
@@ -65,9 +89,17 @@ class Decision:
 
 
 def decide(
-    sketches: Sketches, members: Members, bands: Bands, similarities: Similarities, *, cap: int = BUCKET_CAP
+    sketches: Sketches,
+    members: Members,
+    bands: Bands,
+    similarities: Similarities,
+    *,
+    cap: int = BUCKET_CAP,
+    largest_cluster: int = GIANT_CLUSTER,
 ) -> Decision:
     """A verdict for each document of `sketches`; see the module's text for the rules.
+
+    A cluster of more than `largest_cluster` documents is a giant one.
 
     `similarities` is called with candidate pairs, and once more for documents that reach their keeper only by way
     of others. Memory: some hundred bytes a document besides the signatures; no text.
@@ -91,11 +123,38 @@ def decide(
         copied = copies[members.fixed[best[copies]] & ~members.fixed[copies]]
         keeper[copied] = best[copied]
     _measure(keeper, similarity, best, pairs[good], measured[good], similarities)
-    exact = (best == best[keeper]) & (keeper != np.arange(count))
     sizes = np.bincount(component, minlength=count)
+    spared = _spare(keeper, similarity, best, sizes[component] > largest_cluster, bands.threshold)
+    exact = (best == best[keeper]) & (keeper != np.arange(count))
+    clustered = (sizes[component] > 1) & ((sizes[component] <= largest_cluster) | (np.bincount(keeper)[keeper] > 1))
     return Decision(
-        keeper, similarity.astype(np.float32), exact, sizes[component] > 1, len(pairs), int(np.count_nonzero(good))
+        keeper,
+        similarity.astype(np.float32),
+        exact,
+        clustered,
+        pairs_candidate=len(pairs),
+        pairs_verified=int(np.count_nonzero(good)),
+        giant=int(np.count_nonzero(sizes > largest_cluster)),
+        spared=spared,
     )
+
+
+def _spare(
+    keeper: Integers,
+    similarity: npt.NDArray[np.float64],
+    best: Integers,
+    giant: npt.NDArray[np.bool_],
+    threshold: float,
+) -> int:
+    """Let documents of giant clusters stay that are not similar enough to what stays; gives how many stay so.
+
+    An exact copy of one of them goes, for that one stays.
+    """
+    spared = np.flatnonzero(giant & (similarity < threshold))
+    keeper[spared] = best[spared]
+    copies = keeper[spared] != spared
+    similarity[spared] = np.where(copies, 1.0, np.nan)
+    return int(np.count_nonzero(~copies))
 
 
 def _best_of_equal(exact: npt.NDArray[np.uint8], place: Integers) -> Integers:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from filters.text.dedup.compiled import compiled, inlined
-from filters.text.dedup.utf8 import class_of, decode
+from filters.text.dedup.blocks import lowest, scan
+from filters.text.dedup.compiled import bare, compiled, inlined
+from filters.text.dedup.utf8 import decode
+from filters.text.dedup.word_hashes import ROOM, hash_code_words, hash_words
 
 __all__ = ["shingle_hashes", "signatures", "trim"]
 
@@ -21,7 +23,6 @@ RO8 = types.Array(U8, 1, "C", readonly=True)
 RO32 = types.Array(U32, 1, "C", readonly=True)
 RO64 = types.Array(U64, 1, "C", readonly=True)
 ROI64 = types.Array(I64, 1, "C", readonly=True)
-ROT = types.Array(U64, 2, "C", readonly=True)
 W8 = types.Array(U8, 1, "C")
 W32 = types.Array(U32, 1, "C")
 W64 = types.Array(U64, 1, "C")
@@ -41,77 +42,7 @@ def _mix(value):
     return value
 
 
-@compiled(U64(RO8, I64, I64, RO64, RO64, RO32, W64))
-def _hash_words(data, start, end, hashes, words, points, out):
-    """Write the hash of every word of data[start:end] to `out`; returns how many. Marks and gaps only separate."""
-    one = np.uint64(1)
-    count = np.uint64(0)
-    value = np.uint64(0)
-    before = np.uint64(0)
-    at = np.uint64(start)
-    stop = np.uint64(end)
-    while at < stop:
-        byte = data[at]
-        if byte < np.uint8(128):
-            inside = words[byte]
-            piece = hashes[byte]
-            at += one
-        else:
-            point, size = decode(data, at, stop)
-            entry = class_of(point, points)
-            inside = np.uint64(0)
-            piece = np.uint64(0)
-            if entry & np.uint32(0x80000000):
-                inside = ~inside
-                piece = _mix(np.uint64(entry) | one << np.uint64(40))
-            at += size
-        count += (before & ~inside) & one
-        value = (((value << np.uint64(7)) | (value >> np.uint64(57))) ^ piece) & inside
-        out[count] = value
-        before = inside
-    return count + (before & one)
-
-
-@compiled(U64(RO8, I64, I64, RO64, RO64, RO64, RO32, W64))
-def _hash_code_words(data, start, end, hashes, words, kept, points, out):
-    """As `_hash_words`, but visible characters after a word belong to it. Those before the first word are left out."""
-    one = np.uint64(1)
-    count = np.uint64(0)  # out[0] takes what stands before the first word; it is shifted away at the end
-    value = np.uint64(0)
-    before = np.uint64(0)
-    at = np.uint64(start)
-    stop = np.uint64(end)
-    while at < stop:
-        byte = data[at]
-        if byte < np.uint8(128):
-            inside = words[byte]
-            keep = kept[byte]
-            piece = hashes[byte]
-            at += one
-        else:
-            point, size = decode(data, at, stop)
-            entry = class_of(point, points)
-            inside = np.uint64(0)
-            keep = np.uint64(0)
-            piece = np.uint64(0)
-            if entry != np.uint32(0):
-                keep = ~keep
-                piece = _mix(np.uint64(entry) | one << np.uint64(40))
-                if entry & np.uint32(0x80000000):
-                    inside = ~inside
-            at += size
-        begins = inside & ~before
-        count += begins & one
-        grown = (((value << np.uint64(7)) | (value >> np.uint64(57))) & ~begins) ^ piece
-        value = (grown & keep) | (value & ~keep)
-        out[count] = value
-        before = inside
-    for index in range(count):
-        out[index] = out[index + one]
-    return count
-
-
-@compiled(I64(W64, U64, I64, W64))
+@bare(I64(W64, U64, I64, W64))
 def _shingles(words, count, width, out):
     """Hashes of every run of `width` words; one hash of all words when there are fewer. Returns how many.
 
@@ -138,7 +69,7 @@ def _shingles(words, count, width, out):
     return np.int64(count) - size + 1
 
 
-@compiled(types.void(W64, I64, RO64, W32, W8, W32, W64))
+@bare(types.void(W64, I64, RO64, W32, W8, W32, W64))
 def _sketch(shingles, count, odd, signature, fresh, slots, picks):
     """Fast similarity sketch of a set of hashes into `signature` (uint32).
 
@@ -189,66 +120,90 @@ def _sketch(shingles, count, odd, signature, fresh, slots, picks):
         turn += 1
 
 
-@compiled(I64(ROI64, ROI64))
+@bare(I64(ROI64, ROI64))
 def _longest(starts, ends):
-    """Bytes of the longest document, plus the slots that the loops may touch beyond it."""
+    """Bytes of the longest document."""
     longest = 0
     for row in range(starts.shape[0]):
         longest = max(longest, ends[row] - starts[row])
-    return longest + 2
+    return longest
 
 
-@compiled(types.void(RO8, ROI64, ROI64, RO8, I64, ROT, ROT, ROT, RO32, RO64, types.Array(U32, 2, "C"), W64, WI64))
-def signatures(data, starts, ends, profiles, width, hashes, words, kept, points, odd, out, flat, bounds):
+@bare(I64(RO8, I64, I64, U8, I64, RO64, RO32, W8, W8, W32, W32, W64, W64))
+def _shingles_of(data, start, end, profile, width, masks, points, low, dense, places, rare, words, out):
+    """The shingle hashes of one document, in text order and with repeats; returns how many."""
+    if profile == 0:
+        found = hash_words(data, start, end, masks, points, low, places, rare, words)
+    else:
+        found = hash_code_words(data, start, end, masks, points, low, dense, places, rare, words)
+    return _shingles(words, found, width, out)
+
+
+@compiled(types.void(RO8, ROI64, ROI64, RO8, I64, RO64, RO32, RO64, types.Array(U32, 2, "C"), W64, WI64))
+def signatures(data, starts, ends, profiles, width, masks, points, odd, out, flat, bounds):
     """As `shingle_hashes` into `flat` and `bounds`, and the signature of every document into out[i].
 
     A document without words has no shingles and a row of 0xFFFFFFFF. `odd` holds the multipliers of the extra rounds,
     two for each slot of the signature.
     """
-    longest = _longest(starts, ends)
-    word_hashes = np.empty(longest, np.uint64)
-    slots = np.empty(longest, np.uint32)
-    picks = np.empty(longest, np.uint64)
+    room = _longest(starts, ends) + ROOM
+    low, dense = np.empty(room, np.uint8), np.empty(room, np.uint8)
+    places, rare = np.empty(room, np.uint32), np.empty(room, np.uint32)
+    words, picks = np.empty(room, np.uint64), np.empty(room, np.uint64)
     fresh = np.empty(out.shape[1], np.uint8)
     used = 0
     for row in range(starts.shape[0]):
-        start, end = starts[row], ends[row]
-        if profiles[row] == 0:
-            found = _hash_words(data, start, end, hashes[0], words[0], points, word_hashes)
-        else:
-            found = _hash_code_words(data, start, end, hashes[1], words[1], kept[1], points, word_hashes)
-        count = _shingles(word_hashes, found, width, flat[used:])
-        _sketch(flat[used:], count, odd, out[row], fresh, slots, picks)
+        found = flat[used:]
+        count = _shingles_of(
+            data, starts[row], ends[row], profiles[row], width, masks, points, low, dense, places, rare, words, found
+        )
+        _sketch(found, count, odd, out[row], fresh, places, picks)
         used += count
         bounds[row + 1] = used
 
 
-@compiled(types.void(RO8, ROI64, ROI64, RO8, I64, ROT, ROT, ROT, RO32, W64, WI64))
-def shingle_hashes(data, starts, ends, profiles, width, hashes, words, kept, points, out, bounds):
+@compiled(types.void(RO8, ROI64, ROI64, RO8, I64, RO64, RO32, W64, WI64))
+def shingle_hashes(data, starts, ends, profiles, width, masks, points, out, bounds):
     """The shingle hashes of document i, in text order and with repeats, into out[bounds[i]:bounds[i + 1]].
 
-    `out` holds at least two values more than the texts have bytes, `bounds` one more than there are documents.
+    `out` holds at least two values more than the texts have bytes, `bounds` one more than there are documents;
+    masks[n] has the low n bytes set.
     """
-    word_hashes = np.empty(_longest(starts, ends), np.uint64)
+    room = _longest(starts, ends) + ROOM
+    low, dense = np.empty(room, np.uint8), np.empty(room, np.uint8)
+    places, rare = np.empty(room, np.uint32), np.empty(room, np.uint32)
+    words = np.empty(room, np.uint64)
     used = 0
     for row in range(starts.shape[0]):
-        start, end = starts[row], ends[row]
-        if profiles[row] == 0:
-            found = _hash_words(data, start, end, hashes[0], words[0], points, word_hashes)
-        else:
-            found = _hash_code_words(data, start, end, hashes[1], words[1], kept[1], points, word_hashes)
-        used += _shingles(word_hashes, found, width, out[used:])
+        used += _shingles_of(
+            data, starts[row], ends[row], profiles[row], width, masks, points, low, dense, places, rare, words,
+            out[used:],
+        )  # fmt: skip
         bounds[row + 1] = used
 
 
-@compiled(types.void(RO8, WI64, WI64, RO32, W8))
+@inlined
+def _masks_at(data, at, end, last):
+    """(carriage returns, bytes from 0xCC on) of data[at:at + 64] before `end`; `last` is where a block may begin."""
+    one = np.uint64(1)
+    place = min(np.uint64(at), np.uint64(last))
+    returns, leads = scan(data, place)
+    skip = np.uint64(at) - place
+    inside = ~np.uint64(0)
+    if end - at < 64:
+        inside = (one << np.uint64(end - at)) - one
+    return (returns >> skip) & inside, (leads >> skip) & inside
+
+
+@bare(types.void(RO8, WI64, WI64, RO32, W8))
 def trim(data, starts, ends, points, unsure):
     """Move starts[i] and ends[i] inwards past ASCII white space; unsure[i] = 1 when bytes alone cannot normalise it.
 
     Unsure means: a carriage return, a character that NFC may change or join to the one before it (marked in `points`,
-    see `tables`), or an edge that is not visible ASCII. A first scan compares whole bytes, so that it is vectorised
-    (5 GB/s); only documents with characters from U+0300 on are decoded.
+    see `tables`), or an edge that is not visible ASCII. Only characters from U+0300 on are decoded: below (ASCII,
+    Latin) nothing changes. `data` holds at least 64 bytes.
     """
+    last = data.shape[0] - 64
     for row in range(starts.shape[0]):
         start, end = starts[row], ends[row]
         while start < end and (data[start] == 0x20 or (data[start] >= 9 and data[start] <= 13)):
@@ -256,22 +211,18 @@ def trim(data, starts, ends, points, unsure):
         while end > start and (data[end - 1] == 0x20 or (data[end - 1] >= 9 and data[end - 1] <= 13)):
             end -= 1
         starts[row], ends[row] = start, end
-        returns = 0
-        blocks = 0
-        for byte in data[start:end]:
-            returns |= byte == 13
-            blocks |= byte >= 0xCC  # below U+0300 (ASCII, Latin) nothing changes
+        doubt = 0
         if end > start:
-            returns |= (data[start] < 0x20) | (data[start] > 0x7E) | (data[end - 1] < 0x20) | (data[end - 1] > 0x7E)
-        if blocks and not returns:
-            at = np.uint64(start)
-            stop = np.uint64(end)
-            while at < stop and not returns:
-                if data[at] < 0x80:
-                    at += np.uint64(1)
-                else:
-                    point, size = decode(data, at, stop)
-                    at += size
-                    if point >= 0x20000 or points[point] & np.uint32(0x20000000):
-                        returns = 1
-        unsure[row] = returns
+            doubt = (data[start] < 0x20) | (data[start] > 0x7E) | (data[end - 1] < 0x20) | (data[end - 1] > 0x7E)
+        at = start
+        while at < end and not doubt:
+            returns, leads = _masks_at(data, at, end, last)
+            doubt |= returns != 0
+            while leads:
+                point, _ = decode(data, np.uint64(at) + lowest(leads), np.uint64(end))
+                doubt |= (point >= np.uint32(0x20000)) | (
+                    points[min(point, np.uint32(0x1FFFF))] & np.uint32(0x20000000) != np.uint32(0)
+                )
+                leads &= leads - np.uint64(1)
+            at += 64
+        unsure[row] = doubt

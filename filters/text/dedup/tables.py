@@ -11,7 +11,6 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +25,6 @@ MARK_FLAG = np.uint32(1 << 30)
 NFC_FLAG = np.uint32(1 << 29)
 HASH_SEED = 0x646D6978  # fixed, for signatures are stored and compared between runs
 
-Words = npt.NDArray[np.uint64]
-
 
 def profile_of_domain(domain: str | None) -> int:
     """The profile for documents whose source says `domain`: CODE for "code", TEXT for everything else."""
@@ -36,60 +33,44 @@ def profile_of_domain(domain: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Look-up tables of both profiles (row 0 text, row 1 code where there are two rows).
+    """Look-up tables of the kernels.
 
-    `hashes` (2, 256) uint64: random value of an ASCII byte, 0 for a gap; upper case holds its lower-case value.
-    `words` (2, 256) and `kept` (2, 256) uint64: all ones for bytes of words, of words or marks.
+    `masks` (9,) uint64: masks[n] has the low n bytes set.
     `points` (0x20000,) uint32: lower-case code point with WORD_FLAG or MARK_FLAG on top, 0 for white space; NFC_FLAG
     is set where Unicode composition may change the character or join it to the one before.
     """
 
-    hashes: npt.NDArray[np.uint64]
-    words: npt.NDArray[np.uint64]
-    kept: npt.NDArray[np.uint64]
+    masks: npt.NDArray[np.uint64]
     points: npt.NDArray[np.uint32]
 
 
 @cache
 def tables() -> Tables:
-    """The tables, made once a process (about 30 ms)."""
-    points = np.zeros(POINTS, np.uint32)
-    for point in range(POINTS):
-        if 0xD800 <= point < 0xE000:
-            continue  # surrogates: never in valid UTF-8
-        character = chr(point)
-        if character.isalnum() or character == "_":
-            points[point] = ord(character.lower()[0]) | int(WORD_FLAG)
-        elif not character.isspace():
-            points[point] = point | int(MARK_FLAG)
-    for point in _unstable_points():
-        points[point] |= NFC_FLAG
-    generator: Any = np.random.Generator(np.random.PCG64(HASH_SEED))
-    values = generator.integers(1, 2**63, 128, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    hashes = np.zeros((2, 256), np.uint64)
-    words = np.zeros((2, 256), np.uint64)
-    kept = np.zeros((2, 256), np.uint64)
-    ones = np.uint64(2**64 - 1)
-    for byte in range(128):
-        entry = int(points[byte])
-        lower = values[entry & 0x1FFFFF] if entry else np.uint64(0)
-        if entry & int(WORD_FLAG):
-            hashes[:, byte], words[:, byte], kept[:, byte] = lower, ones, ones
-        elif entry & int(MARK_FLAG) and byte >= 0x20:  # control characters are gaps in both profiles
-            hashes[CODE, byte], kept[CODE, byte] = lower, ones
-    return Tables(hashes, words, kept, points)
+    """The tables, made once a process (about 60 ms)."""
+    characters = [chr(point) for point in range(POINTS)]
+    numbers = np.arange(POINTS, dtype=np.uint32)
+    words = np.fromiter((c.isalnum() for c in characters), bool, POINTS)
+    words[ord("_")] = True
+    spaces = np.fromiter((c.isspace() for c in characters), bool, POINTS)
+    lower = np.fromiter((ord(c.lower()[0]) for c in characters), np.uint32, POINTS)
+    points = np.where(words, lower | WORD_FLAG, np.where(spaces, np.uint32(0), numbers | MARK_FLAG))
+    points[0xD800:0xE000] = 0  # surrogates: never in valid UTF-8
+    points[_unstable_points(characters)] |= NFC_FLAG
+    masks = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+    return Tables(masks, points.astype(np.uint32))
 
 
-def _unstable_points() -> set[int]:
+def _unstable_points(characters: list[str]) -> list[int]:
     """Code points below POINTS whose NFC quick check is not "yes" (Unicode Standard Annex 15, section 9)."""
     found = set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))  # Hangul vowels and finals compose by rule
-    for point in range(0x80, POINTS):
-        if 0xD800 <= point < 0xE000:
-            continue
-        character = chr(point)
-        if unicodedata.combining(character) or unicodedata.normalize("NFC", character) != character:
+    for point in [*range(0x80, 0x3400), *range(0xF900, POINTS)]:  # between: CJK, Yi, Hangul, private use, surrogates
+        character = characters[point]
+        if unicodedata.combining(character) or not unicodedata.is_normalized("NFC", character):
             found.add(point)
         parts = unicodedata.decomposition(character)
         if parts and not parts.startswith("<"):
             found.update(int(part, 16) for part in parts.split()[1:])
-    return found
+    for point in range(0xA000, 0xAC00):  # Yi, Lisu, Vai … Meetei Mayek: some of them combine
+        if unicodedata.combining(characters[point]):
+            found.add(point)
+    return sorted(found)

@@ -16,7 +16,7 @@ from schemas.errors import InputError
 from schemas.files import canonical_json
 from schemas.recipe import SourceConfig
 
-__all__ = ["Document", "Problem", "Record", "shown", "to_document", "without_surrogates"]
+__all__ = ["Document", "Problem", "Record", "plain_value", "shown", "to_document", "without_surrogates"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SHOWN = 200  # characters of a bad value that go into the set-aside file and into messages
@@ -113,14 +113,14 @@ def to_document(record: Record, config: SourceConfig, path: str, relative: str) 
     text = clean(text) or ""
     return Document(
         id=document_id(text, config.name),
-        source_id=clean(_plain(record.fields.get(config.id) if config.id else None)),
+        source_id=clean(plain_value(record.fields.get(config.id) if config.id else None)),
         text=text,
         source=config.name,
         origin=clean(f"{relative}#{record.line}") or "",
-        license=clean(_plain(record.fields.get(config.license_field) if config.license_field else None))
+        license=clean(plain_value(record.fields.get(config.license_field) if config.license_field else None))
         or config.license,
-        language=clean(_plain(record.fields.get(config.language_field) if config.language_field else None)),
-        source_domain=clean(_plain(record.fields.get(config.domain_field) if config.domain_field else None))
+        language=clean(plain_value(record.fields.get(config.language_field) if config.language_field else None)),
+        source_domain=clean(plain_value(record.fields.get(config.domain_field) if config.domain_field else None))
         or config.domain,
         replaced=replaced,
     )
@@ -138,7 +138,7 @@ def without_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
-def _plain(value: Any) -> str | None:
+def plain_value(value: Any) -> str | None:
     """A field other than the text: strings as they are, numbers as digits, lists and objects as JSON."""
     if value is None or isinstance(value, str):
         return value or None

@@ -29,7 +29,18 @@ from schemas.errors import InputError
 from schemas.files import atomic_path
 from schemas.recipe import SourceConfig
 
-__all__ = ["MergeTask", "ReadTask", "read_records", "step"]
+__all__ = [
+    "MergeTask",
+    "ReadTask",
+    "aside_of",
+    "collect_problems",
+    "counts_of_reading",
+    "plan_reading",
+    "read_records",
+    "refuse_useless_sources",
+    "say_what_is_odd",
+    "step",
+]
 
 PACKAGES_PER_TASK = 8
 LARGE_PACKAGE_FILES = 400  # a package with more files is a task of its own
@@ -69,15 +80,15 @@ def step(context: RunContext) -> StepOutput:
     """
     folder = context.run / "spill" / "read"
     shutil.rmtree(folder, ignore_errors=True)
-    tasks = _plan(context, folder)
+    tasks = plan_reading(context, folder)
     folder.mkdir(parents=True)
     try:
         results = context.engine.map(read_task, tasks, label="read", progress=context.progress)
-        _refuse_useless_sources(tasks, results)
-        counts = _counts(tasks, results)
-        _say_what_is_odd(context, counts)
+        refuse_useless_sources(tasks, results)
+        counts = counts_of_reading(tasks, results)
+        say_what_is_odd(context, counts)
         files = _merge(context, tasks, results)
-        files.append(_collect_problems(context.run / "set_aside" / "read.jsonl", tasks))
+        files.append(collect_problems(context.run / "set_aside" / "read.jsonl", tasks))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.parent.is_dir() and not any(folder.parent.iterdir()):
@@ -85,7 +96,7 @@ def step(context: RunContext) -> StepOutput:
     return StepOutput(files, counts)
 
 
-def _plan(context: RunContext, folder: Path) -> list[ReadTask]:
+def plan_reading(context: RunContext, folder: Path) -> list[ReadTask]:
     """Cut all sources into tasks; everything that can be wrong before reading is found here."""
     recipe = context.recipe
     tasks: list[ReadTask] = []
@@ -157,7 +168,7 @@ def read_task(task: ReadTask) -> dict[str, Any]:
     problems: Counter[str] = Counter()
     documents = characters = replaced = 0
     with (
-        atomic_path(_aside(task)) as aside_path,
+        atomic_path(aside_of(task)) as aside_path,
         aside_path.open("wb") as aside,
         SpillWriter(_spill(task), task.partitions) as spill,
     ):
@@ -210,15 +221,17 @@ def _merge(context: RunContext, tasks: list[ReadTask], results: list[dict[str, A
     return targets
 
 
-def _collect_problems(target: Path, tasks: list[ReadTask]) -> Path:
+def collect_problems(target: Path, tasks: list[ReadTask]) -> Path:
+    """Join the set-aside files of all tasks."""
     with atomic_path(target) as temporary, temporary.open("wb") as whole:
         for task in tasks:
-            with _aside(task).open("rb") as part:
+            with aside_of(task).open("rb") as part:
                 shutil.copyfileobj(part, whole)
     return target
 
 
-def _counts(tasks: list[ReadTask], results: list[dict[str, Any]]) -> dict[str, Any]:
+def counts_of_reading(tasks: list[ReadTask], results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Figures for the manifest from what the tasks counted."""
     problems: Counter[str] = Counter()
     by_source: Counter[str] = Counter()
     for task, result in zip(tasks, results, strict=True):
@@ -235,7 +248,7 @@ def _counts(tasks: list[ReadTask], results: list[dict[str, Any]]) -> dict[str, A
     }
 
 
-def _say_what_is_odd(context: RunContext, counts: dict[str, Any]) -> None:
+def say_what_is_odd(context: RunContext, counts: dict[str, Any]) -> None:
     """Tell the listener what was not taken as it stood: nothing is skipped quietly."""
     if counts["set_aside"]:
         problems = ", ".join(f"{name} {count}" for name, count in counts["set_aside"].items())
@@ -247,7 +260,7 @@ def _say_what_is_odd(context: RunContext, counts: dict[str, Any]) -> None:
         context.progress.say(f"read: {counts['surrogates_replaced']} lone surrogates replaced by U+FFFD")
 
 
-def _refuse_useless_sources(tasks: list[ReadTask], results: list[dict[str, Any]]) -> None:
+def refuse_useless_sources(tasks: list[ReadTask], results: list[dict[str, Any]]) -> None:
     """A source with records of which none can be used is a mistake in the recipe, not a quiet success."""
     documents: Counter[str] = Counter()
     problems: Counter[str] = Counter()
@@ -277,7 +290,7 @@ def _refuse_useless_sources(tasks: list[ReadTask], results: list[dict[str, Any]]
 def _problems(source: str, tasks: list[ReadTask]) -> Iterator[dict[str, Any]]:
     for task in tasks:
         if task.config.name == source:
-            with _aside(task).open("rb") as lines:
+            with aside_of(task).open("rb") as lines:
                 yield from map(orjson.loads, lines)
 
 
@@ -285,5 +298,6 @@ def _spill(task: ReadTask) -> Path:
     return Path(task.folder) / f"task-{task.number:06d}.arrow"
 
 
-def _aside(task: ReadTask) -> Path:
+def aside_of(task: ReadTask) -> Path:
+    """Where a task writes what is wrong with its records."""
     return Path(task.folder) / f"task-{task.number:06d}.jsonl"

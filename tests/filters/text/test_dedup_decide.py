@@ -174,6 +174,31 @@ def test_a_removed_document_is_measured_against_the_one_that_stays_even_through_
     assert decision.exact.tolist() == [False, False, False]
 
 
+def test_in_a_giant_cluster_only_direct_duplicates_of_what_stays_are_removed() -> None:
+    chain = [words((15 * n, 15 * n + 200)) for n in range(6)]
+    chain.append(chain[3])
+    bands = choose_bands(0.8)
+    whole = judge(chain, qualities=[1.0] + [0.5] * 6)
+    assert whole.keeper.tolist() == [0] * 7
+    assert (whole.giant, whole.spared) == (0, 0)
+    normalised = normalise(pa.array(chain))
+    sets = ShingleSets.of(shingle_sets(normalised))
+    members = Members(np.array([b"%d" % n for n in range(7)]), np.array([1.0] + [0.5] * 6, np.float32))
+    capped = decide(
+        sketch(normalised),
+        members,
+        bands,
+        lambda pairs: jaccard_pairs(sets, pairs[:, 0], sets, pairs[:, 1]),
+        largest_cluster=6,
+    )
+    assert capped.keeper.tolist() == [0, 0, 2, 3, 4, 5, 3]
+    assert capped.exact.tolist() == [False] * 6 + [True]
+    assert capped.clustered.tolist() == [True, True, False, True, False, False, True]
+    assert (capped.giant, capped.spared) == (1, 4)
+    assert np.isnan(capped.similarity[[0, 2, 3, 4, 5]]).all()
+    assert capped.similarity[6] == 1.0
+
+
 def test_the_reason_is_exact_only_for_equal_texts() -> None:
     text = words((0, 200))
     decision = judge([text, text, text + " end"], qualities=[0.5, 0.5, 0.9])

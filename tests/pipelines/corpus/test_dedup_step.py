@@ -15,7 +15,7 @@ import pytest
 from filters.text.dedup.sketch import normalise, scheme_tag, sketch
 from pipelines.context import RunContext
 from pipelines.corpus.dedup import step
-from pipelines.corpus.dedup_files import SketchWriter, open_hashes, read_sketches
+from pipelines.corpus.dedup_files import HashFile, SketchWriter, read_sketches
 from pipelines.corpus.tables import documents_part, verdict_part
 from pipelines.engine import open_engine
 from schemas.document import KEEP
@@ -182,11 +182,12 @@ def test_a_sketch_file_that_is_cut_short_is_refused_by_name(tmp_path: Path, cut:
 def test_a_file_of_hashes_that_is_cut_short_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "hashes.u64"
     path.write_bytes(bytes(80))
-    assert len(open_hashes(path, 10)) == 10
+    with HashFile(path, 10) as hashes:
+        assert hashes.read(2, 5).tolist() == np.fromfile(path, np.uint64)[2:5].tolist()
     for size in (79, 72, 0):
         path.write_bytes(bytes(size))
         with pytest.raises(CheckError, match=rf"hashes\.u64: {size} bytes, expected 80"):
-            open_hashes(path, 10)
+            HashFile(path, 10)
 
 
 def test_sketches_of_another_scheme_or_count_are_refused_by_name(tmp_path: Path) -> None:
