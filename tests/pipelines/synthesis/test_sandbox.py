@@ -314,6 +314,7 @@ def test_kills_all_it_can(sandbox: Sandbox, workspace: Workspace) -> None:
     if "signals" in sandbox.gaps:
         pytest.skip("code could signal this very test: a stated gap")
     attempt(sandbox, workspace, "import os, signal; os.kill(-1, signal.SIGKILL)")
+    assert attempt(sandbox, workspace, "print('on')").output == "on\n"
 
 
 def test_opens_too_many_files(sandbox: Sandbox, workspace: Workspace) -> None:

@@ -259,4 +259,5 @@ def test_arguments_that_no_strict_json_row_can_hold_end_no_conversion(tmp_path, 
     write_trajectories(source, [run(Message("user", "go"), masked, *reply)])
     convert_file(source, target, out)
     (line,) = out.read_text("utf-8").splitlines()
-    orjson.loads(line)
+    assert orjson.loads(line)  # strict JSON
+    assert "Done." in line  # with the turn that is trained
