@@ -171,11 +171,12 @@ def draw(found: dict[str, Any], path: Path) -> str:
     except ImportError:
         return "no figure: matplotlib is not installed (pip install matplotlib)"
     figure, (left, right) = plot.subplots(1, 2, figsize=(11, 4.2))
-    for name, arm in found["arms"].items():
-        left.plot(np.mean([row["by_depth"] for row in arm["seeds"]], axis=0), marker=".", label=name)
+    for number, (name, arm) in enumerate(found["arms"].items()):
+        look = {"label": name, "color": f"C{number}"}  # an arm has one colour in both panels
+        left.plot(np.mean([row["by_depth"] for row in arm["seeds"]], axis=0), marker=".", **look)
         if "by_test_loops" in arm["seeds"][0]:
             sweep = [np.mean([row["by_test_loops"][str(n)] for row in arm["seeds"]]) for n in TEST_LOOPS]
-            right.plot(TEST_LOOPS, sweep, marker="o", label=name)
+            right.plot(TEST_LOOPS, sweep, marker="o", **look)
     left.set(xlabel="references behind a step (14: 14 and more)", ylabel="accuracy", ylim=(0, 1.02))
     right.set(xlabel="passes at test time", ylabel="accuracy", ylim=(0, 1.02))
     for panel in (left, right):
