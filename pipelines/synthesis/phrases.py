@@ -60,6 +60,42 @@ def recovery(generator: random.Random, kind: str, observation: str, tool: str) -
             "I typed the expression wrongly: {said}. Once more.",
             "{said}. A typing slip; the same without it.",
         ),
+        "bad_sql": (
+            "The statement was wrong: {said}. I write it again with the names of the schema.",
+            "{said}. My SQL, not the data; corrected below.",
+        ),
+        "no_such_row": (
+            "Nothing was changed: {said}. I take the key that the query showed.",
+            "{said}. I had the wrong key; the right one follows.",
+        ),
+        "wrong_column": (
+            "Wrong column: {said}. The header row says which one it is.",
+            "{said}. I mixed up the columns; now the right cell.",
+        ),
+        "missing_cell": (
+            "That cell is not part of the table: {said}.",
+            "{said}. I miscounted the rows; the place is looked up again.",
+        ),
+        "missing_folder": (
+            "The folder is not there yet: {said}. So {tool} first.",
+            "{said}. It has to be made before anything can go in.",
+        ),
+        "target_taken": (
+            "Refused: {said}. Good that nothing was overwritten; the right path is another.",
+            "{said}. I must not replace what is there.",
+        ),
+        "wrong_message": (
+            "No such mail: {said}. The Message-ID has to be copied whole.",
+            "{said}. I copy the identifier from the mail that I read.",
+        ),
+        "wrong_address": (
+            "That is no address: {said}. The header gives it.",
+            "{said}. I need the mail address, not the name.",
+        ),
+        "wrong_event": (
+            "{said}. I take the uid from the calendar line.",
+            "The calendar does not know that: {said}. Corrected.",
+        ),
         "bad_code": (
             "My snippet was wrong, not the module: {said}. I correct the snippet.",
             "The program stopped with an error of mine, easily mended.",

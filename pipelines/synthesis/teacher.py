@@ -28,8 +28,10 @@ from schemas.trajectory import Message, ToolCall
 __all__ = ["MAX_MISTAKE_RATE", "TEACHERS", "Plan", "ScriptedTeacher", "open_teacher"]
 
 TEACHERS = {
+    "office": "pipelines.synthesis.office_teacher:OfficeTeacher",
     "reasoning": "pipelines.synthesis.reasoning_teacher:ReasoningTeacher",
     "repair": "pipelines.synthesis.repair_teacher:RepairTeacher",
+    "terminal": "pipelines.synthesis.terminal_teacher:TerminalTeacher",
 }
 Plan = Generator[Message, list[Message], None]
 Turn = Generator[Message, list[Message], Message]
@@ -156,6 +158,16 @@ OTHER_NAMES = {
     "run_code": ("python", "execute", "exec_code"),
     "run_tests": ("pytest", "test", "run_unittest"),
     "calculator": ("calc", "compute", "evaluate"),
+    "list_folder": ("ls", "list_dir", "browse_folder"),
+    "search_text": ("grep", "find_text", "search_files"),
+    "write_file": ("create_file", "save_file", "put_file"),
+    "move_file": ("rename_file", "mv", "rename"),
+    "make_folder": ("mkdir", "create_folder", "new_folder"),
+    "edit_sheet": ("set_cells", "update_cells", "write_sheet"),
+    "query_database": ("sql", "select", "run_query"),
+    "update_database": ("execute_sql", "run_update", "write_database"),
+    "draft_mail": ("send_mail", "reply_mail", "create_draft"),
+    "move_event": ("reschedule", "update_event", "edit_calendar"),
 }
 OTHER_ARGUMENTS = {
     "path": ("file", "filename", "file_path"),
@@ -165,6 +177,16 @@ OTHER_ARGUMENTS = {
     "code": ("source", "script", "program"),
     "first_line": ("start", "start_line", "offset"),
     "expression": ("expr", "input", "formula"),
+    "to": ("target", "destination", "new_path"),
+    "content": ("text", "data", "body_text"),
+    "sql": ("query", "statement", "command"),
+    "cells": ("updates", "values", "changes"),
+    "sheet": ("page", "tab", "worksheet"),
+    "uid": ("event", "event_id", "id"),
+    "start": ("begin", "new_start", "time"),
+    "in_reply_to": ("reply_to", "message_id", "references"),
+    "body": ("text", "message", "content"),
+    "subject": ("title", "topic", "headline"),
 }
 
 

@@ -59,8 +59,10 @@ __all__ = [
 ]
 
 FAMILIES = {
+    "office": "pipelines.synthesis.environments.office:OfficeEnvironment",
     "reasoning": "pipelines.synthesis.environments.reasoning:ReasoningEnvironment",
     "repair": "pipelines.synthesis.environments.repair:RepairEnvironment",
+    "terminal": "pipelines.synthesis.environments.terminal:TerminalEnvironment",
 }
 
 
