@@ -79,6 +79,11 @@ def execute(
     engine_options: tuple[str, ...] = (),
 ) -> RunSummary:
     """Load the recipe with what the command line adds to it, and run it with progress on stderr."""
+    if "://" in out:
+        raise click.UsageError(
+            f"--out {out}: a run folder is a folder of this machine, or a shared one that every worker sees. "
+            "A corpus in a bucket is filtered by: python -m pipelines.beam --input … --output … (docs/beam.md)"
+        )
     # here, so that --help answers at once: recipes need pydantic, the runner pyarrow
     from datamix.progress import open_progress
     from datamix.run import run_job

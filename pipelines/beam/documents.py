@@ -132,7 +132,7 @@ class WriteSetAside(beam.PTransform[Any, Any]):
         keyed = rows | "Key" >> beam.Map(lambda row: (0, row))
         return (
             (keyed, nothing)
-            | beam.Flatten()
+            | "Together" >> beam.Flatten()
             | "Meet" >> beam.GroupByKey()
             | "Write" >> beam.MapTuple(partial(_write_rows, self.path)).with_output_types(str)
         )
@@ -180,7 +180,7 @@ class WriteDocuments(beam.PTransform[Any, Any]):
         every = batches.pipeline | "EveryPart" >> beam.Create(nothing, reshuffle=False)
         return (
             (runs, every)
-            | beam.Flatten()
+            | "Together" >> beam.Flatten()
             | "Meet" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(_WritePart(self.folder, self.partitions)).with_output_types(str)
         )

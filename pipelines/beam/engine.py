@@ -28,6 +28,7 @@ from apache_beam.options.pipeline_options import (
     SetupOptions,
     StandardOptions,
     TestOptions,
+    WorkerOptions,
 )
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
@@ -67,7 +68,9 @@ class BeamEngine:
             raise ValueError(f"workers must be at least 1, received {workers}")
         self.workers = workers
         self.flags = tuple(options)
-        self.local = is_local_run(pipeline_options(self.flags, workers))
+        chosen = pipeline_options(self.flags, workers)
+        self.local = is_local_run(chosen)
+        _refuse_blind_workers(chosen)
         self._pool: HarnessPool | None = None
 
     def map(
@@ -193,6 +196,18 @@ def pipeline_options(flags: Sequence[str], workers: int) -> PipelineOptions:
         direct.direct_num_workers = workers
     options.view_as(SetupOptions).save_main_session = False
     return options
+
+
+def _refuse_blind_workers(options: PipelineOptions) -> None:
+    """Dataflow's own workers see no folder of ours: only an image of the user's can mount the run folder."""
+    runner = str(options.view_as(StandardOptions).runner).rpartition(".")[2]
+    image = options.view_as(WorkerOptions).sdk_container_image
+    if runner == "DataflowRunner" and not (image or is_only_built(options)):
+        raise UsageError(
+            "engine beam: Dataflow workers see no folder of this machine, and a run folder is one. Filter a corpus in "
+            "a bucket with: python -m pipelines.beam --input gs://… --output gs://… (docs/beam.md), build the job "
+            "only (--dry_run=True), or give --sdk_container_image, an image that mounts the run folder"
+        )
 
 
 def is_local_run(options: PipelineOptions) -> bool:

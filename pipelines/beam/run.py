@@ -21,9 +21,11 @@ from pipelines.beam.documents import ReadDocuments, WriteDocuments, WriteSetAsid
 from pipelines.beam.engine import is_local_run, is_only_built, pipeline_options
 from pipelines.beam.functions import NAMESPACE
 from pipelines.beam.shipping import ship_package
+from pipelines.beam.storage import is_local
 from pipelines.beam.transforms import Classify, Decontaminate, Deduplicate, FilterQuality, ReplacePrivate
+from schemas.errors import DatamixError, UsageError
 
-__all__ = ["build", "main", "run"]
+__all__ = ["build", "main", "parse", "run"]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,6 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--on_error", choices=("skip", "fail"), default="skip")
     add("--workers", type=int, default=1, help="processes of the local runner")
     return parser
+
+
+def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Our flags, and those for Beam."""
+    return _parser().parse_known_args(argv)
 
 
 def build(pipeline: beam.Pipeline, given: argparse.Namespace) -> Any:
@@ -108,7 +115,8 @@ def run(argv: Sequence[str] | None = None) -> PipelineResult:
     With options that only build a job (dry run, template) it returns at once. Counters are in `result.metrics()`,
     namespace "datamix". Raises what the transforms and Beam raise.
     """
-    given, flags = _parser().parse_known_args(argv)
+    given, flags = parse(argv)
+    _check_file_systems(given)
     options = pipeline_options(flags, given.workers)
     if given.workers > 1 and is_local_run(options):  # one long pipeline: Beam's own processes, started once, will do
         options.view_as(DirectOptions).direct_running_mode = "multi_processing"
@@ -122,9 +130,26 @@ def run(argv: Sequence[str] | None = None) -> PipelineResult:
     return result
 
 
+def _check_file_systems(given: argparse.Namespace) -> None:
+    named = [(name, getattr(given, name)) for name in ("input", "output", "model", "language_model", "spool")]
+    for name, path in [*named, *(("benchmark", path) for path in given.benchmark)]:
+        if path and not is_local(path):
+            try:
+                FileSystems.get_filesystem(path)
+            except ValueError:
+                raise UsageError(
+                    f"--{name} {path}: Beam knows no file system of this kind here. For gs:// install: "
+                    "pip install 'datamix[gcp]'"
+                ) from None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run and print the counters as JSON."""
-    result = run(argv)
+    """Run and print the counters as JSON. Returns the exit code: 1 the work failed, 2 wrong usage."""
+    try:
+        result = run(argv)
+    except DatamixError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
     counters = result.metrics().query()["counters"] if hasattr(result, "metrics") else []
     named = {c.key.metric.name: c.committed for c in counters if c.key.metric.namespace == NAMESPACE}
     sys.stdout.write(json.dumps(dict(sorted(named.items())), indent=1) + "\n")

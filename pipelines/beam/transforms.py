@@ -208,4 +208,6 @@ class _CountDrops(Batches):
 
     def expand(self, batches: Any) -> Any:
         """PCollection of RecordBatch to the same."""
-        return batches | beam.ParDo(CountDrops(self.step, self.keep_dropped)).with_output_types(pa.RecordBatch)
+        return batches | "Rows" >> beam.ParDo(CountDrops(self.step, self.keep_dropped)).with_output_types(
+            pa.RecordBatch
+        )

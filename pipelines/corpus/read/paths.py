@@ -32,6 +32,11 @@ def find_files(config: SourceConfig) -> list[SourceFile]:
     ones not. Raises UsageError (exit code 2) when nothing is there.
     """
     given = config.path or ""
+    if "://" in given:
+        raise UsageError(
+            f"source '{config.name}': path {given!r} is not on this machine. A run reads files of this machine or of a "
+            "shared folder; corpora in buckets are for: python -m pipelines.beam --input … (docs/beam.md)"
+        )
     place = Path(given).expanduser()
     if place.is_file():
         return [SourceFile(str(place), place.name)]

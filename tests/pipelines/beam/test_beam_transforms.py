@@ -17,10 +17,22 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 
 from datamix.run import run_job
-from pipelines.beam import Classify, Deduplicate, FilterQuality, Kept, Reweight, WriteDocuments, run
+from filters.text.classify import Example, TrainSettings, train_model
+from pipelines.beam import (
+    Classify,
+    Deduplicate,
+    FilterQuality,
+    Kept,
+    ReadDocuments,
+    ReplacePrivate,
+    Reweight,
+    WriteDocuments,
+    WriteSetAside,
+    run,
+)
 from pipelines.corpus.standalone import Inputs, train_classifier
 from pipelines.engine import InProcess
-from schemas.errors import InputError
+from schemas.errors import InputError, UsageError
 from schemas.progress import Quiet
 from schemas.recipe import Recipe
 
@@ -84,12 +96,26 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "m.bin"
 
 
-def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model that calls our prose en and the words backwards de."""
+    folder = tmp_path_factory.mktemp("languages")
+    settings = TrainSettings(dimensions=8, epochs=20, buckets=1000)
+    texts = {"en": lambda n: prose(n, 60), "de": lambda n: prose(n, 60)[::-1]}
+    examples = [Example(f"{n}", "s", label, label, make(500 + n)) for n in range(40) for label, make in texts.items()]
+    train_model(examples, ["de", "en"], settings, folder / "lid.bin", folder / "work")
+    (folder / "card.json").unlink()
+    return folder / "lid.bin"
+
+
+def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, languages: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     rows = corpus()
+    rows[1]["text"] += " Write to bo@uni-x.edu at host 131.211.80.17."
+    rows += [{"id": f"g{n}", "text": prose(700 + n)[::-1]} for n in range(3)]
     for number in range(2):
-        lines = [json.dumps(row) for row in rows[number::2]]
+        lines = [json.dumps(row) for row in rows[number::2]] + ["{broken", '{"id": "no text"}', '{"text": 7}']
         (data / f"{number}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     benchmark = tmp_path / "bench.jsonl"
     benchmark.write_text(json.dumps({"question": prose(7)[:300]}) + "\n", encoding="utf-8")
@@ -99,7 +125,9 @@ def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) 
             "seed": 1,
             "engine": {"partitions": 3},
             "sources": [{"name": "mine", "kind": "jsonl", "path": str(data), "domain_field": "domain"}],
+            "quality": {"language": {"model": str(languages), "keep": ["en"], "min_score": 0.5}},
             "dedup": {"threshold": 0.7},
+            "pii": {"replace": ["email", "ip"]},
             "decontaminate": {"benchmarks": [str(benchmark)]},
             "classify": {"model": str(model), "labels": ["math", "web"]},
             "mixture": {"method": "proportional", "budget_tokens": 1000},
@@ -119,7 +147,8 @@ def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) 
         [
             *(f"--input={data}", f"--output={tmp_path / 'out'}", "--source=mine", "--domain=domain"),
             *("--threshold=0.7", f"--model={model}", "--partitions=3", "--runner=FnApiRunner"),
-            f"--benchmark={benchmark}",
+            *(f"--benchmark={benchmark}", "--pii=email,ip"),
+            *(f"--language_model={languages}", "--languages=en", "--min_language_score=0.5"),
         ]
     )
     for kind in ("kept", "dropped"):
@@ -129,8 +158,13 @@ def test_one_pipeline_writes_the_bytes_of_a_recipe(model: Path, tmp_path: Path) 
             # a recipe classifies what dedup kept and leaves out what quality dropped: so does the pipeline
             assert ours.equals(recipes), name
             assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "run/corpus" / name).read_bytes(), name
+    aside = (tmp_path / "out/set_aside.jsonl").read_bytes()
+    assert aside == (tmp_path / "run/set_aside/read.jsonl").read_bytes()
+    assert len(aside.splitlines()) == 7
     counters = {c.key.metric.name: c.committed for c in result.metrics().query()["counters"]}
     assert counters["read:empty_text"] == 1
+    assert counters["quality:language:de"] == 3
+    assert (counters["pii:email"], counters["pii:ip"]) == (1, 1)
     assert counters["decontaminate:contaminated"] == 1
     assert counters["dedup:duplicate:exact"] > 3
     assert counters["dedup:duplicate:near"] > 3
@@ -188,6 +222,36 @@ def test_reference_rows_are_never_removed_nor_given_out(tmp_path: Path) -> None:
 def test_few_rows_and_large_batches_go_through(count: int) -> None:
     rows = corpus()[1 : 1 + count]
     assert len(collected(rows, Deduplicate(), Kept(), size=100)) == count
+
+
+def test_bad_records_are_the_second_output_of_reading(tmp_path: Path) -> None:
+    data = tmp_path / "in.jsonl"
+    data.write_text('{"text": "good words"}\n{broken\n{"text": ""}\n', encoding="utf-8")
+    with beam.Pipeline(options=PipelineOptions(LOCAL)) as pipeline:
+        documents, set_aside = pipeline | ReadDocuments(str(data))
+        assert_that(documents, Taken(str(tmp_path)))
+        _ = set_aside | WriteSetAside(str(tmp_path / "aside.jsonl"))
+    assert [row["text"] for row in taken(str(tmp_path))] == ["good words"]
+    rows = [json.loads(line) for line in (tmp_path / "aside.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(row["path"], row["line"], row["problem"]) for row in rows] == [
+        (str(data), 2, "bad_json"),
+        (str(data), 3, "empty_text"),
+    ]
+    with pytest.raises(Exception, match=r"in\.jsonl:2"), beam.Pipeline(options=PipelineOptions(LOCAL)) as pipeline:
+        _ = pipeline | ReadDocuments(str(data), on_error="fail")
+
+
+def test_private_data_is_replaced_in_rows_that_are_still_there() -> None:
+    rows = [
+        {"id": "a", "text": "to bo@uni-x.edu", "verdict": "keep", "mine": 1},
+        {"id": "b", "text": "to bo@uni-x.edu", "verdict": "gone", "mine": 2},
+    ]
+    found = {row["id"]: row for row in collected(rows, ReplacePrivate(["email"]))}
+    assert (found["a"]["text"], found["b"]["text"], found["a"]["mine"]) == ("to <EMAIL_1>", "to bo@uni-x.edu", 1)
+    with pytest.raises(UsageError, match="kind 'names' is unknown"):
+        ReplacePrivate(["names"])
+    with pytest.raises(UsageError, match="go together"):
+        FilterQuality(languages=["en"])
 
 
 def test_quality_and_classify_pass_dropped_rows_by(model: Path) -> None:

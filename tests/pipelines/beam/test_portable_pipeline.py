@@ -1,0 +1,76 @@
+"""The corpus job as Beam's portable pipeline, without a runner: its transforms by name, and what crosses a shuffle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from click.testing import CliRunner
+
+from datamix.commands.run import command as run_command
+from pipelines.beam.engine import BeamEngine
+from pipelines.beam.run import build, main, parse
+from pipelines.corpus.read.paths import find_files
+from schemas.errors import UsageError
+from schemas.recipe import SourceConfig
+
+EVERYTHING = (
+    *("--output=/shared/out", "--spool=/shared/spool", "--model=/shared/m.bin", "--benchmark=/shared/b.jsonl"),
+    *("--pii=email,key", "--language_model=/shared/lid.bin", "--languages=en"),
+)
+
+
+@pytest.fixture(scope="module")
+def proto(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    data = tmp_path_factory.mktemp("data") / "in.jsonl"
+    data.write_text('{"text": "words"}\n', encoding="utf-8")
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    build(pipeline, parse([f"--input={data}", *EVERYTHING])[0])
+    return pipeline.to_runner_api()
+
+
+def test_the_transforms_of_the_whole_job_are_the_ones_on_record(proto: Any, tree: Any, golden: Any) -> None:
+    found = "\n".join(tree(proto)) + "\n"
+    assert found == golden("transforms.txt", found)
+
+
+def test_batches_cross_no_shuffle(proto: Any) -> None:
+    collections = proto.components.pcollections
+    urn = "beam:transform:group_by_key:v1"
+    groups = [t for t in proto.components.transforms.values() if t.spec.urn == urn]
+    by_place = sorted(t.unique_name.split("/")[0] for t in groups)
+    assert by_place == ["Deduplicate", "Deduplicate", "ReadDocuments", "WriteDocuments", "WriteSetAside"]
+    batches = {
+        name
+        for t in proto.components.transforms.values()
+        if t.unique_name.rpartition("/")[2] in ("Judge", "Predict", "Search", "Replace", "Attach", "Rows")
+        for name in t.outputs.values()
+    }
+    assert len(batches) >= 6 and batches <= set(collections)
+    assert not batches & {name for t in groups for name in t.inputs.values()}
+
+
+def test_a_file_system_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--input=ftp://my-bucket/in.jsonl", "--output=/shared/out"])
+    assert code == 2
+    assert "--input ftp://my-bucket/in.jsonl: Beam knows no file system of this kind" in capsys.readouterr().err
+
+
+def test_a_bucket_as_run_folder_or_source_is_refused_with_the_command_that_does_it(tmp_path: Path) -> None:
+    done = CliRunner().invoke(run_command, ["recipe.yaml", "--out", "gs://my-bucket/run"])
+    assert done.exit_code == 2
+    assert "python -m pipelines.beam" in done.output
+    config = SourceConfig(name="far", kind="jsonl", path="gs://my-bucket/in/*.jsonl")
+    with pytest.raises(UsageError, match=r"source 'far': path 'gs://.*python -m pipelines\.beam"):
+        find_files(config)
+
+
+def test_dataflow_is_refused_where_its_workers_could_not_see_the_run_folder() -> None:
+    flags = ("--runner=DataflowRunner", "--project=my-proj", "--region=us-central1", "--temp_location=gs://my-bucket/t")
+    with pytest.raises(UsageError, match=r"Dataflow workers see no folder of this machine.*pipelines\.beam"):
+        BeamEngine(2, flags)
+    assert not BeamEngine(2, (*flags, "--dry_run=True")).local
+    assert not BeamEngine(2, (*flags, "--sdk_container_image=registry.example.com/x:1")).local
