@@ -177,6 +177,7 @@ def _perform(request: dict[str, Any]) -> int:
     os.environ["HOME"] = os.environ["TMPDIR"] = os.getcwd()
     if request["kind"] == "command":
         os.set_inheritable(3, False)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, which a program would inherit
         try:
             os.execvpe(request["argv"][0], request["argv"], os.environ)  # noqa: S606
         except OSError as error:

@@ -1,0 +1,186 @@
+"""Whether the jobs of a terminal task are done: files, archives, repositories, answers, and what else was touched."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from pipelines.synthesis.environments.terminal_jobs.base import File, Job, RepositoryGoal
+from pipelines.synthesis.environments.terminal_shell import Shell
+from pipelines.synthesis.sandbox import Workspace
+from schemas.errors import DatamixError
+
+__all__ = ["Judge", "same_text_answer", "tar_members"]
+
+MOST_ARCHIVE_BYTES = 64 << 20  # unpacked: what is larger is no archive of ours
+_QUOTES = " \t\"'`*_“”.…"
+
+
+class Judge:
+    """Holds what a task's jobs want, and what their repositories were at the start."""
+
+    def __init__(self, workspace: Workspace, shell: Shell, jobs: Sequence[Job]) -> None:
+        self._workspace, self._shell, self._jobs = workspace, shell, jobs
+        self._start: dict[str, dict[str, str]] = {}  # repository -> ref -> commit
+
+    def begin(self) -> None:
+        """Make the repositories and remember where their branches are. Raises DatamixError when git refuses."""
+        for job in self._jobs:
+            if job.repository is None:
+                continue
+            goal = job.repository
+            made = self._shell.script(
+                f"git init -q -b main {goal.folder} && git -C {goal.folder} fast-import --quiet --done && "
+                f"git -C {goal.folder} checkout -q {goal.branch} && rm -rf {goal.folder}/.git/hooks && "
+                f"git -C {goal.folder} for-each-ref --format='%(refname:short) %(objectname)' refs/heads",
+                goal.stream,
+            )
+            if made.exit_code:
+                raise DatamixError(f"git could not make the repository {goal.folder}: {made.output[-300:]}")
+            self._start[goal.folder] = dict(line.split(" ") for line in made.output.splitlines())
+
+    def count(self, answers: Mapping[int, str]) -> tuple[int, int]:
+        """(jobs that are right, files touched that belong to no goal)."""
+        found = snapshot(self._workspace.root)
+        right = 0
+        allowed: set[str] = set()
+        for number, job in enumerate(self._jobs, 1):
+            good = all(_same(found.get(path), file) for path, file in job.expected.items())
+            allowed |= job.expected.keys() | job.archives.keys()
+            for path, members in job.archives.items():
+                good &= tar_members(self._workspace.root / path) == members
+            good &= not any(os.path.lexists(self._workspace.root / folder) for folder in job.gone)
+            good &= job.answer is None or same_text_answer(answers.get(number, ""), job.answer)
+            mine = {path for path in found if path.startswith(f"{job.folder}/")}
+            good &= mine <= job.expected.keys()
+            if good and job.repository is not None:
+                good = self._repository(job.repository)
+            right += good
+        folders = tuple(f"{job.folder}/" for job in self._jobs)
+        stray = [path for path in found if path not in allowed and not path.startswith(folders)]
+        return right, len(stray)
+
+    def _repository(self, goal: RepositoryGoal) -> bool:
+        """Whether a repository is as wanted, asked of git itself in the sandbox."""
+        start = self._start[goal.folder]
+        git = f"git -C {goal.folder} -c core.fsmonitor=false"
+        lines = [
+            f"{git} status --porcelain",
+            "echo ==",
+            f"{git} ls-tree -r refs/heads/{goal.head}",
+            "echo ==",
+            f"{git} rev-list --count {start.get(goal.head, 'none')}..refs/heads/{goal.head}",
+            f"{git} rev-list --parents -n 1 refs/heads/{goal.head} | wc -w",
+            "echo ==",
+            f"{git} for-each-ref --format='%(refname) %(objectname)'",
+            "echo ==",
+            *(
+                f"{git} merge-base --is-ancestor {start[ref]} refs/heads/{goal.head} && echo yes"
+                for ref in goal.contains
+            ),
+            "true",
+        ]
+        run = self._shell.script("\n".join(lines))
+        parts = run.output.split("==\n")
+        if run.exit_code or len(parts) != 5:
+            return False
+        status, tree, numbers, refs, ancestors = parts
+        now = dict(line.split(" ") for line in refs.splitlines())
+        wanted = {(ref if ref.startswith("refs/") else f"refs/heads/{ref}"): start[at] for ref, at in goal.refs.items()}
+        counted = [word.strip() for word in numbers.split("\n") if word.strip()]
+        parents = goal.parents + 1 if goal.commits else int(counted[-1] or 0) if counted else 0
+        return (
+            not status.strip()
+            and _blobs(tree) == {path: _blob_id(data) for path, data in goal.tree.items()}
+            and counted == [str(goal.commits), str(parents)]
+            and all(now.get(ref) == commit for ref, commit in wanted.items())
+            and not any(f"refs/heads/{name}" in now for name in goal.gone)
+            and ancestors.split() == ["yes"] * len(goal.contains)
+        )
+
+
+def snapshot(root: Path) -> dict[str, tuple[str, int, bytes]]:
+    """{path: (kind, permission bits, content or link target)} of all that is no folder, .git left out.
+
+    What cannot be read has the kind "closed".
+    """
+    found: dict[str, tuple[str, int, bytes]] = {}
+    for parent, folders, names in os.walk(root):
+        here = Path(parent)
+        linked = [name for name in folders if (here / name).is_symlink()]
+        folders[:] = [name for name in folders if name not in linked and name != ".git"]
+        for name in (*names, *linked):
+            path = here / name
+            mode = path.lstat().st_mode
+            key = path.relative_to(root).as_posix()
+            if stat.S_ISLNK(mode):
+                found[key] = ("link", 0, os.fsencode(path.readlink()))
+            elif not stat.S_ISREG(mode):
+                found[key] = ("other", 0, b"")
+            else:
+                try:
+                    found[key] = ("file", stat.S_IMODE(mode), path.read_bytes())
+                except OSError:
+                    found[key] = ("closed", stat.S_IMODE(mode), b"")
+    return found
+
+
+def _same(found: tuple[str, int, bytes] | None, wanted: File) -> bool:
+    return found == ("file", wanted.mode, wanted.data)
+
+
+def same_text_answer(given: str, wanted: str) -> bool:
+    """Equal as numbers, or as text without case, quotes and runs of blanks."""
+    given, wanted = (" ".join(text.strip(_QUOTES).split()) for text in (given, wanted))
+    if given.casefold() == wanted.casefold():
+        return True
+    try:
+        return Decimal(given.replace(",", "")) == Decimal(wanted)
+    except InvalidOperation:
+        return False
+
+
+def tar_members(path: Path) -> dict[str, bytes] | None:
+    """The files of a tar or tar.gz by name (a leading ./ is dropped), None for anything else or too much."""
+    try:
+        if path.is_symlink():
+            return None
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            unpacker = zlib.decompressobj(wbits=31)
+            data = unpacker.decompress(data, MOST_ARCHIVE_BYTES)
+            if unpacker.unconsumed_tail:
+                return None
+        members: dict[str, bytes] = {}
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            for entry in archive:
+                content = archive.extractfile(entry) if entry.isreg() else None
+                if content is not None:
+                    members[entry.name.removeprefix("./")] = content.read()
+                elif not entry.isdir():
+                    return None
+        return members
+    except (OSError, zlib.error, tarfile.TarError, EOFError, ValueError):
+        return None
+
+
+def _blob_id(data: bytes) -> str:
+    """The name that git gives to a content (SHA-1 repositories)."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324 - git's own naming
+
+
+def _blobs(listing: str) -> dict[str, str]:
+    """{path: blob id} of `git ls-tree -r`; a mode other than a plain file's gives an id that matches nothing."""
+    found: dict[str, str] = {}
+    for line in listing.splitlines():
+        head, _, path = line.partition("\t")
+        mode, _, name = head.split(" ")
+        found[path] = name if mode == "100644" else f"{mode} {name}"
+    return found
