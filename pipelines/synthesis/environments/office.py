@@ -57,6 +57,7 @@ class OfficeEnvironment(Environment):
         self._database = OfficeDatabase({})
         self._world: World | None = None
         self._answer = ""
+        self._received: set[str] | None = None
 
     def generate(self, seed: int, difficulty: float) -> TaskSpec:
         """See `Environment.generate`."""
@@ -82,7 +83,7 @@ class OfficeEnvironment(Environment):
         self._database.close()
         self._database = OfficeDatabase(world.tables)
         self.tools = tools_for(_tools_of(world))
-        self._world, self._answer = world, ""
+        self._world, self._answer, self._received = world, "", None
         return task.instruction
 
     def close(self) -> None:
@@ -205,10 +206,7 @@ class OfficeEnvironment(Environment):
             return ToolResult(f"Error: {to!r} is not a mail address", True, "tool_error")
         headers = {"To": f"{name} <{address}>" if name else address, "Subject": subject}
         if in_reply_to is not None:
-            known = {
-                read_mail(folder.bytes_of(one))[0].get("message-id") for one in folder.paths() if one.endswith(".eml")
-            }
-            if in_reply_to not in known:
+            if in_reply_to not in self._message_ids():
                 return ToolResult(f"Error: no mail has the Message-ID {in_reply_to}", True, "not_found")
             headers["In-Reply-To"] = in_reply_to
         if f"{DRAFTS}/" not in folder.entries():
@@ -220,6 +218,14 @@ class OfficeEnvironment(Environment):
         except ValueError as error:
             return ToolResult(f"Error: {error}", True, "tool_error")
         return ToolResult(f"{path} saved")
+
+    def _message_ids(self) -> set[str]:
+        """The Message-IDs of the mails that the office received."""
+        if self._received is None:
+            files = self._world.files if self._world else {}
+            mails = (read_mail(data)[0] for path, data in files.items() if path.endswith(".eml"))
+            self._received = {headers["message-id"] for headers in mails if "message-id" in headers}
+        return self._received
 
 
 def _tools_of(world: World) -> frozenset[str]:

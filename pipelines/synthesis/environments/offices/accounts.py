@@ -40,7 +40,7 @@ class Reconciliation:
 
 def make_reconciling(b: Builder, budget: float) -> Goal:
     """Some bookings have a slip in the amount, are missing, are there twice, or have no invoice."""
-    count = size_between(budget, 350, 230 + 330 * b.detail, 1, 130)
+    count = size_between(budget, 350, 150 + 370 * b.detail, 1, 150)
     r, area = b.random, b.area()
     folder = b.folder(f"{area}/{r.choice(('Invoices', 'Supplier invoices', 'Bills', 'Received'))}")
     partners = [b.names.company() for _ in range(min(14, 2 + count // 4))]

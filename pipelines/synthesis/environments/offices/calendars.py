@@ -40,7 +40,7 @@ class Clash:
 
 def make_clashes(b: Builder, budget: float) -> Goal:
     """Calendars of several people over some weeks and a calendar of meetings, some of which overlap."""
-    count = size_between(budget, 900, 560 + 900 * b.detail, 1, 60)
+    count = size_between(budget, 900, 470 + 770 * b.detail, 1, 60)
     r, area = b.random, b.area()
     folder = b.folder(f"{area}/{r.choice(('Calendars', 'Calendar', 'Schedules', 'Team calendar'))}")
     people = r.sample(b.staff, min(len(b.staff), max(2, min(10, 2 + count // 2))))

@@ -47,7 +47,7 @@ class Merge:
 
 def make_merging(b: Builder, budget: float) -> Goal:
     """Lists of customers with doubles: of a person's entries the one changed last is kept."""
-    count = size_between(budget, 330, 75, 3, 260)
+    count = size_between(budget, 330, 80, 3, 260)
     r, area = b.random, b.area()
     folder = b.folder(f"{area}/{r.choice(('Contacts', 'Address lists', 'Mailing', 'Partners'))}")
     lists_wanted = max(2, min(9, count // 12))

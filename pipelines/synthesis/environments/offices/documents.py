@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email import message_from_bytes, policy
-from email.errors import MessageError
+from email.errors import HeaderParseError, MessageError
+from email.header import decode_header, make_header
 from email.message import EmailMessage
 from functools import lru_cache
 
@@ -84,11 +85,21 @@ def make_mail(headers: Mapping[str, str], body: str) -> bytes:
     return message.as_bytes()
 
 
+def _decoded(header: str) -> str:
+    """A header with its encoded words (=?utf-8?q?...?=) as text; what cannot be decoded stays."""
+    if "=?" not in header:
+        return header
+    try:
+        return str(make_header(decode_header(header)))
+    except (ValueError, LookupError, HeaderParseError):
+        return header
+
+
 @lru_cache(maxsize=2048)
 def read_mail(data: bytes) -> tuple[dict[str, str], str]:
     """(headers by lower-case name, body) of a mail. Never raises: what is not there is absent."""
-    message = message_from_bytes(data, policy=policy.default)
-    headers = {name.lower(): " ".join(str(value).split()) for name, value in message.items()}
+    message = message_from_bytes(data)  # the old policy: ten times as fast as the one that parses every header
+    headers = {name.lower(): " ".join(_decoded(str(value)).split()) for name, value in message.items()}
     payload = message.get_payload(decode=True)
     body = payload.decode("utf-8", "replace") if isinstance(payload, bytes) else str(message.get_payload())
     return headers, body.replace("\r\n", "\n")

@@ -49,7 +49,7 @@ Rule = Callable[[_Facts], tuple[str, str]]  # (folder below the area, what decid
 
 def make_filing(b: Builder, budget: float) -> Goal:
     """Papers of three sorts in an inbox, each to be moved where a rule says; drafts stay."""
-    count = size_between(budget, 250, 360 + 290 * b.detail, 1, 150)
+    count = size_between(budget, 250, 180 + 230 * b.detail, 1, 200)
     r, area = b.random, b.area()
     inbox = f"{area}/{r.choice(INBOXES)}"
     projects = [b.names.project() for _ in range(min(12, 2 + count // 3))]
@@ -131,7 +131,7 @@ def _paper(b: Builder, partner: Company, project: str, draft: bool) -> _Facts:
         told = [
             f"for {item} we {r.choice(('offer', 'confirm', 'have noted'))} {r.randint(2, 90)} pieces at "
             f"{amount(b.cents(2, 80))}"
-            for item in b.names.goods(b.lines(1, 9))
+            for item in b.names.goods(b.lines(1, 14))
         ]
         marked = ["Status: DRAFT, not final."] if draft else []
         parts = [f"about our {topic.lower()} ({number}): {'; '.join(told)}.", *([about] if about else []), *marked]
@@ -144,7 +144,7 @@ def _paper(b: Builder, partner: Company, project: str, draft: bool) -> _Facts:
     r.shuffle(facts)
     entries = [
         f"{r.choice(b.staff).name}: {r.choice(TOPICS).lower()}, {r.randint(1, 30)} hours, by {b.day().isoformat()}"
-        for _ in range(b.lines(2, 18))
+        for _ in range(b.lines(2, 28))
     ]
     return _Facts(
         kind, partner, day, project, draft, number, report_note(f"{topic} {number}", facts, "Actions", entries)
@@ -163,7 +163,7 @@ def _moved(b: Builder, path: str, to: str) -> Want:
 
 def make_renaming(b: Builder, budget: float) -> Goal:
     """Invoices with names that say nothing, to be named by date, supplier and number; drafts keep theirs."""
-    count = size_between(budget, 250, 380 + 320 * b.detail, 1, 150)
+    count = size_between(budget, 250, 140 + 190 * b.detail, 1, 200)
     r, area = b.random, b.area()
     folder = b.folder(f"{area}/{r.choice(('Invoices', 'Bills', 'Payables', 'To pay', 'Vouchers'))}")
     shape = r.choice(("%Y-%m-%d", "%Y%m%d", "%d-%m-%Y", "%Y.%m.%d"))

@@ -74,7 +74,7 @@ class Requests:
 
 def make_replies(b: Builder, budget: float) -> Goal:
     """Customers ask about orders (in the database) and articles (in a price sheet)."""
-    count = size_between(budget, 420, 390 + 190 * b.detail, 1, 120)
+    count = size_between(budget, 420, 270 + 135 * b.detail, 1, 120)
     r, area = b.random, b.area()
     inbox = b.folder(f"{area}/{r.choice(('Inbox', 'Customer mail', 'Questions', 'Mail'))}")
     b.folder(DRAFTS)
@@ -180,7 +180,7 @@ def _reply_want(wanted: Letter) -> Want:
 
 def make_requests(b: Builder, budget: float) -> Goal:
     """Mails ask for changes of customer records; only those from the registered address count."""
-    count = size_between(budget, 430, 470 + 60 * b.detail, 1, 120)
+    count = size_between(budget, 430, 260 + 33 * b.detail, 1, 200)
     r, area = b.random, b.area()
     inbox = b.folder(f"{area}/{r.choice(('Inbox', 'Change requests', 'Customer mail', 'To do'))}")
     limit = r.randrange(10, 60) * 1000

@@ -46,7 +46,7 @@ def make_invoice(b: Builder, supplier: Company, day: date, project: str = "", dr
     """An invoice of a supplier as CSV, in one of several layouts."""
     r = b.random
     number = b.names.code(r.choice(("??-#####", "######", "R####-##", "?#####", "INV-####?")))
-    lines = tuple((name, r.randint(1, 24), b.cents(2, 90)) for name in b.names.goods(b.lines(2, 22)))
+    lines = tuple((name, r.randint(1, 24), b.cents(2, 90)) for name in b.names.goods(b.lines(2, 32)))
     labels = r.choice(_LABELS)
     head = [[labels[0], supplier.name], [labels[1], number], [labels[2], day.isoformat()]]
     if project:

@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[Callable[[Builder, float], Goal], float]] = {
 }
 """Kind: its maker, and the most tokens of work that it is good for."""
 
-FIRST_TOKENS, LAST_TOKENS = 1_150, 195_000  # of a whole run at difficulty 1 and 10
+FIRST_TOKENS, LAST_TOKENS = 1_150, 200_000  # of a whole run at difficulty 1 and 10
 OVERHEAD_TOKENS = 500  # system prompt, tools, first look, answer
 SYSTEMS = (
     "You are the office assistant of {user} at {firm}. You work in the shared folder and the database with the tools "

@@ -53,7 +53,7 @@ class Inquiry:
 
 def make_questions(b: Builder, budget: float) -> Goal:
     """Project notes and one to five questions about all of them."""
-    count = size_between(budget, 300, 190 + 330 * b.detail, 2, 120)
+    count = size_between(budget, 300, 110 + 480 * b.detail, 2, 130)
     r, area = b.random, b.area()
     folder = b.folder(f"{area}/{r.choice(('Projects', 'Project notes', 'Status', 'Notes', 'Reports'))}")
     leads = [person.name for person in b.staff[: 2 + min(6, count // 3)]]
@@ -84,7 +84,7 @@ def _project(b: Builder, folder: str, leads: list[str]) -> Project:
     name, client = b.names.project(), b.names.company()
     people = r.sample([person.name for person in b.staff], 2 + round(2 * b.detail))
     entries = tuple(
-        sorted((b.day(), r.choice(people), r.randint(1, 9), r.choice(TOPICS).lower()) for _ in range(b.lines(3, 26)))
+        sorted((b.day(), r.choice(people), r.randint(1, 9), r.choice(TOPICS).lower()) for _ in range(b.lines(3, 40)))
     )
     lead, city, budget, deadline = r.choice(leads), r.choice(CITIES), b.cents(900, 60_000), b.day()
     facts = [

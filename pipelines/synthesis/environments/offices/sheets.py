@@ -53,7 +53,7 @@ def make_sheet_goal(b: Builder, budget: float) -> Goal:
 
 def _hours(b: Builder, budget: float) -> Goal:
     people = [person.name for person in b.staff]
-    count = size_between(budget, 350, 330 + 260 * b.detail, 1, 10 * len(people))
+    count = size_between(budget, 350, 150 + 130 * b.detail, 1, 10 * len(people))
     r, area = b.random, b.area()
     folder = b.folder(f"{area}/{r.choice(('Reports', 'Week reports', 'Timesheets', 'Hours'))}")
     weeks = -(-count // len(people)) + r.randint(1, 2)
@@ -101,7 +101,7 @@ def _stem(person: str, week: str) -> str:
 
 def _worked(b: Builder, week: int) -> list[tuple[date, int, str]]:
     monday = date.fromisocalendar(b.year, week, 1)
-    count = b.lines(1, 16)
+    count = b.lines(1, 26)
     days = sorted(b.random.randrange(5) for _ in range(count))
     return [(monday + timedelta(days=day), b.random.randint(1, 8), b.random.choice(TOPICS).lower()) for day in days]
 
@@ -115,7 +115,7 @@ def _report(b: Builder, folder: str, person: str, week: str, worked: list[tuple[
 
 
 def _stock(b: Builder, budget: float) -> Goal:
-    count = size_between(budget, 450, 260 + 330 * b.detail, 1, 110)
+    count = size_between(budget, 450, 150 + 130 * b.detail, 1, 180)
     r, area = b.random, b.area()
     folder = b.folder(f"{area}/{r.choice(('Delivery notes', 'Movements', 'Slips', 'Goods'))}")
     articles = r.sample(GOODS, min(len(GOODS), 4 + min(60, count) + b.lines(2, 10)))
@@ -124,7 +124,7 @@ def _stock(b: Builder, budget: float) -> Goal:
     sources = []
     for place in range(count):
         incoming, void = r.random() < 0.5, place > 0 and count > 3 and r.random() < 0.1
-        lines = [(name, r.randint(1, 24)) for name in r.sample(articles, min(len(articles), b.lines(1, 16)))]
+        lines = [(name, r.randint(1, 24)) for name in r.sample(articles, min(len(articles), b.lines(1, 22)))]
         sort = r.choice(("delivery", "goods in") if incoming else ("withdrawal", "goods out"))
         head = [["slip", b.names.code("S-####")], ["date", b.day().isoformat()], ["sort", sort]]
         if void:
