@@ -100,11 +100,13 @@ def lazy_success(view: View, judged: list[Judgement]) -> list[Finding]:
 
     limit_submit: submitted because a limit was reached. claim_refuted, ended_unsolved: the outcome is known to be a
     failure, and the model ended the run by itself, with or without a claim of success: ending it there was the mistake
-    (with the work not done, any ending but a limit's is premature). no_work: the outcome is unknown, an editing tool is
-    defined, success is claimed, and nothing that worked can have changed anything.
+    (with the work not done, any ending but a limit's is premature; without any action the answer itself is wrong).
+    no_work: the outcome is unknown, an editing tool is defined, success is claimed, and nothing that worked can have
+    changed anything.
     """
     trajectory = view.trajectory
-    if not view.turns or not view.steps or trajectory.outcome.success is True:
+    failed = trajectory.outcome.success is False
+    if not view.turns or not (view.steps or failed) or trajectory.outcome.success is True:
         return []
     last = view.turns[-1]
     final = trajectory.messages[last]
@@ -115,7 +117,7 @@ def lazy_success(view: View, judged: list[Judgement]) -> list[Finding]:
     if status.startswith("submitted (") or status == "submitted_by_limit":
         return [Finding("R19", last, None, "limit_submit", status[:120])]
     claims = _CLAIM.search(final.content[:4000]) is not None
-    if trajectory.outcome.success is False and (ends or final.content.strip()):
+    if failed and (ends or final.content.strip()):
         signal = "claim_refuted" if claims else "ended_unsolved"
         return [Finding("R19", last, None, signal, final.content[:120])]
     could_edit = any(is_edit_tool(name) for name in tool_schemas(trajectory.tools))

@@ -43,7 +43,8 @@ class EndpointAgent:
             size = len(json.dumps(request["messages"], ensure_ascii=False).encode("utf-8", "replace"))
             self._known = (reply.prompt_tokens, size)
         calls = sum(len(message.tool_calls) for message in messages)
-        message, problem = to_message(reply, tools, settings.call_style, calls)
+        style = settings.call_style if tool_lines(tools) else "native"
+        message, problem = to_message(reply, tools, style, calls)
         known = {tool.get("function", tool).get("name") for tool in json.loads(tools)}
         found = [problem] if problem else []
         found += ["unknown_tool" for call in message.tool_calls if call.name not in known]

@@ -48,6 +48,11 @@ CASES = [
         flags=("R19:ended_unsolved", "failed"),
     ),
     Case(
+        "R19 masks a wrong answer that was given without any action",
+        lambda m: m.build(m.say("The answer is 7."), success=False),
+        reason="R22:nothing_to_train",
+    ),
+    Case(
         "R2 masks the failed call by its exit code and trains what follows",
         lambda m: m.build(
             m.bash("cat b"), m.failed("cat: b: gone", "exit_code=1"), m.bash("cat a"), m.fine(), m.say("ok")
