@@ -18,13 +18,17 @@ from pipelines.workers import describe_failure, failure_of, shown_task
 from schemas.errors import DatamixError, UsageError
 from schemas.files import atomic_path
 
-__all__ = ["RecordTasks", "collected", "open_cluster"]
+__all__ = ["RecordTasks", "WorkerGone", "collected", "open_cluster"]
 
 _RAY = "--executor ray --work-folder FOLDER [--cpus-per-task N] [--mem-per-cpu-gb N]"
 _SLURM = (
     "--executor slurm --work-folder FOLDER --partition NAME --time H:MM:SS [--cpus-per-task N] [--mem-per-cpu-gb N] "
     "[--qos NAME] [--env-command COMMAND] [--sbatch NAME=VALUE]"
 )
+
+
+class WorkerGone(DatamixError):  # noqa: N818  (says what happened)
+    """A task left neither a result nor a failure."""
 
 
 def open_cluster(workers: int, options: Sequence[str]) -> Engine:
@@ -105,7 +109,7 @@ def collected(folder: Path, tasks: Sequence[Any], label: str) -> list[dict[str, 
             raise failure_of(found[index]["failure"])
     for index, task in enumerate(tasks):
         if index not in found:
-            raise DatamixError(
+            raise WorkerGone(
                 f"{label}: task {index} left no result: its worker is gone. The task was {shown_task(task)}. "
                 "Nothing half-written counts: run the same command again, with more --mem-per-cpu-gb if memory is short"
             )

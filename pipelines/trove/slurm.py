@@ -24,9 +24,9 @@ from datatrove.executor.slurm import SlurmPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
 from loguru import logger
 
-from pipelines.trove.cluster import RecordTasks, collected
+from pipelines.trove.cluster import RecordTasks, WorkerGone, collected
 from pipelines.workers import THREAD_LIMITS
-from schemas.errors import DatamixError, UsageError
+from schemas.errors import UsageError
 from schemas.progress import Progress, Quiet
 
 __all__ = ["SlurmEngine", "SlurmSettings", "slurm_executor"]
@@ -132,15 +132,18 @@ class SlurmEngine:
         try:
             with (progress or Quiet()).task(label, len(tasks)) as advance:
                 _wait(str(executor.job_id), results, len(tasks), advance)
-            found = collected(results, tasks, label)
-        except DatamixError as error:
-            error.add_note(f"logs of the job: {folder / 'logs'}")
-            raise
         except BaseException:  # Ctrl-C: the array has nobody to work for
             _slurm("scancel", str(executor.job_id))
             raise
-        shutil.rmtree(folder, ignore_errors=True)
-        return found
+        try:
+            return collected(results, tasks, label)
+        except WorkerGone as error:
+            kept = folder.with_name(f"{folder.name}-failed")
+            folder.rename(kept)
+            error.add_note(f"logs of the job: {kept / 'logs'}")
+            raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait(job: str, results: Path, count: int, advance: Callable[[float], None]) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamix.run import run_job
+from filters.text.classify import Example, TrainSettings, train_model
 from pipelines.engine import Engine, open_engine
 from schemas.progress import Quiet
 from schemas.recipe import Recipe
@@ -68,20 +69,34 @@ def recipe_of(name: str, folder: Path, **parts: Any) -> Recipe:
     return Recipe.model_validate({**base, **parts})
 
 
+def language_model(folder: Path) -> Path:
+    """Calls our prose en and the same backwards de."""
+    settings = TrainSettings(dimensions=8, epochs=20, buckets=1000)
+    texts = [row["text"].replace("\n", " ") for row in documents(9, 30) if row["domain"] == "web"]
+    examples = [Example(f"{n}", "s", "en", "en", text) for n, text in enumerate(texts)]
+    examples += [Example(f"b{n}", "s", "de", "de", text[::-1]) for n, text in enumerate(texts)]
+    train_model(examples, ["de", "en"], settings, folder / "lid.bin", folder / "work")
+    (folder / "card.json").unlink()
+    return folder / "lid.bin"
+
+
 def jsonl_recipe(folder: Path) -> Recipe:
-    """Two JSON Lines files with bad records, blank lines and odd characters; a mixture by target."""
+    """Two JSON Lines files with bad records, blank lines and odd characters; addresses replaced; target shares."""
     odd = ["line\u2028end and\u2029more words here", "nul \0 inside of this text", "", None, 7]
     for number, rows in enumerate((documents(1, 40), documents(2, 20))):
+        for row in rows[::5]:
+            row["text"] += f"\n# Write to {row['id']}@uni-x.edu, call +49 170 1234567"
         lines = [json.dumps(row) for row in rows] + [json.dumps({"id": n, "text": t}) for n, t in enumerate(odd)]
         path = folder / f"{number}.jsonl.gz"
         path.write_bytes(gzip.compress("\r\n\n".join([*lines, "{broken"]).encode(), mtime=0))
     source = {"name": "lines", "kind": "jsonl", "path": str(folder / "*.jsonl.gz"), "domain_field": "domain"}
-    return recipe_of("jsonl", folder, sources=[source])
+    return recipe_of("jsonl", folder, sources=[source], pii={})
 
 
 def parquet_recipe(folder: Path) -> Recipe:
-    """Parquet, every rule set, a reference set and a benchmark, more partitions than some have documents."""
+    """Parquet, every rule set, languages, a reference set and a benchmark, more partitions than some have documents."""
     rows = documents(3, 36)
+    rows += [{**row, "id": f"back{n}", "text": row["text"][::-1]} for n, row in enumerate(rows[:9])]
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
     reference = [{"id": "old", "text": rows[0]["text"]}]
     benchmark = [{"text": rows[1]["text"][:400]}]
@@ -94,7 +109,10 @@ def parquet_recipe(folder: Path) -> Recipe:
         sources=[
             {"name": "rows", "kind": "parquet", "path": str(folder / "rows.parquet"), "domain_field": "domain"},
         ],
-        quality={"rules": ["gopher", "gopher-repetition", "c4", "fineweb", "code", "formula"]},
+        quality={
+            "rules": ["gopher", "gopher-repetition", "c4", "fineweb", "code", "formula"],
+            "language": {"model": str(language_model(folder)), "keep": ["en"], "min_score": 0.5},
+        },
         dedup={"threshold": 0.7, "against": str(folder / "reference.jsonl")},
         decontaminate={"benchmarks": [str(folder / "benchmark.jsonl")]},
         mixture={"method": "proportional", "budget_tokens": 3000},
@@ -157,6 +175,18 @@ def test_every_engine_and_worker_count_writes_the_same_bytes(make: Any, engines:
     for name, found in runs.items():
         assert found.keys() == first.keys(), name
         assert [path for path in found if found[path] != first[path]] == [], name
+
+
+def test_what_is_compared_has_languages_and_replacements(engines: Any, tmp_path: Path) -> None:
+    counts: dict[str, Any] = {}
+    for make, step in ((jsonl_recipe, "corpus"), (parquet_recipe, "quality")):
+        folder = tmp_path / make.__name__
+        folder.mkdir()
+        run_job(make(folder), folder / "run", Quiet(), until=step, engine=engines("datatrove", 1))
+        counts |= json.loads((folder / f"run/manifests/{step}.json").read_text(encoding="utf-8"))["counts"]
+    assert counts["replaced"]["email"] >= 5 and counts["replaced"]["phone"] >= 5
+    assert counts["languages"]["de"] >= 3 and counts["languages"]["en"] >= 3
+    assert counts["dropped"]["language:de"] >= 3
 
 
 def test_what_is_compared_has_kept_and_dropped_documents(engines: Any, tmp_path: Path) -> None:

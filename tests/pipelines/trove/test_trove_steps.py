@@ -14,6 +14,8 @@ import pytest
 from datatrove.data import Document
 from datatrove.executor.local import LocalPipelineExecutor
 
+from filters.text.mixing import MixtureWish
+from pipelines.corpus.batchwise import MixtureWhole
 from pipelines.corpus.standalone import Inputs, dedup_files, train_classifier
 from pipelines.engine import InProcess
 from pipelines.trove.steps import (
@@ -24,8 +26,12 @@ from pipelines.trove.steps import (
     DedupSketch,
     FilterQuality,
     ReadBatches,
+    ReplacePrivate,
+    ReweightCount,
+    ReweightDecide,
+    ReweightResult,
 )
-from schemas.errors import CheckError
+from schemas.errors import CheckError, RecipeError, UsageError
 from schemas.progress import Quiet
 
 WORDS = [f"{a}{b}" for a in ("har", "sil", "mon", "cor", "ta", "pil") for b in ("vest", "ver", "key", "ble", "lem")]
@@ -135,6 +141,70 @@ def test_documents_that_hold_a_benchmark_item_are_named_with_it(tmp_path: Path) 
     assert found["leak"].metadata["benchmark"].startswith(f"{benchmark}#1")
     assert found["leak"].metadata["matched"]
     assert found["clean"].metadata == {"verdict": "keep"}
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_reweighting_in_three_stages_chooses_what_beam_chooses(tmp_path: Path, tasks: int) -> None:
+    folder = str(tmp_path / "mix")
+    given = [
+        {"id": f"{n:032x}", "text": "x", "domain": "math" if n % 4 else "web", "tokens": 50 + n % 7, "source": "s"}
+        for n in range(200)
+    ]
+    documents = [
+        Document(text=r["text"], id=r["id"], metadata={k: r[k] for k in ("domain", "tokens", "source")}) for r in given
+    ]
+    go([Spread(documents), ReweightCount(folder, rows=30)], tmp_path / "1", tasks)
+    go([ReweightDecide(folder, {"math": 0.5, "web": 0.5}, 4000, heldout_share=0.02)], tmp_path / "2")
+    found = go([ReweightResult(folder)], tmp_path / "3", tasks)
+    whole = MixtureWhole(MixtureWish({"math": 0.5, "web": 0.5}, 4000, 4, 0.02, 4, 0))
+    batch = pa.RecordBatch.from_pylist(given)
+    ((_, columns),) = whole.decide([("a", whole.summarise(batch))], lambda _: [batch])
+    wanted = {row["id"]: chosen for row, chosen in zip(given, columns.to_pylist(), strict=True)}
+    assert {d.id: {name: d.metadata[name] for name in ("tokens", "split", "epochs")} for d in found} == wanted
+    assert {d.metadata["split"] for d in found} == {"train", "heldout", "unused"}
+    with pytest.raises(CheckError, match="no task of DedupSketch is done"):
+        go([DedupDecide(str(tmp_path / "none"))], tmp_path / "4")
+
+
+class Spread:
+    """A reader over Documents: document i in task i modulo the number of tasks."""
+
+    def __init__(self, documents: list[Document]) -> None:
+        self.documents = documents
+
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Any:
+        yield from self.documents[rank::world_size]
+
+
+def test_private_data_is_replaced_in_documents_and_counted(tmp_path: Path) -> None:
+    documents = [
+        Document(text="to bo@uni-x.edu at host 131.211.80.17", id="a", metadata={"url": "u"}),
+        Document(text="to bo@uni-x.edu", id="b", metadata={"verdict": "gone"}),
+    ]
+    steps = [documents, ReplacePrivate(["email"], keep_dropped=True)]
+    found = {d.id: d for d in go(steps, tmp_path / "log")}
+    assert found["a"].text == "to <EMAIL_1> at host 131.211.80.17"
+    assert (found["a"].metadata["url"], found["b"].text) == ("u", "to bo@uni-x.edu")
+    assert steps[1].stats.stats["email"].total == 1
+    with pytest.raises(UsageError, match="kind 'names' is unknown"):
+        ReplacePrivate(["names"])
+
+
+def test_languages_are_judged_by_a_model_and_labels_it_lacks_are_named(tmp_path: Path) -> None:
+    data = tmp_path / "labelled.jsonl"
+    labelled = [{"text": prose(n) if n % 2 else prose(n)[::-1], "domain": ("de", "en")[n % 2]} for n in range(60)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in labelled), encoding="utf-8")
+    train_classifier(Inputs([str(data)]), tmp_path / "lid.bin", InProcess(), Quiet())
+    documents = [Document(text=prose(901), id="ours"), Document(text=prose(902)[::-1], id="theirs")]
+    model = {"language_model": str(tmp_path / "lid.bin"), "min_language_score": 0.5}
+    found = {
+        d.id: d
+        for d in go([documents, FilterQuality([], languages=["en"], keep_dropped=True, **model)], tmp_path / "l")
+    }
+    assert (found["ours"].metadata["verdict"], found["ours"].metadata["language"]) == ("keep", "en")
+    assert (found["theirs"].metadata["verdict"], found["theirs"].metadata["language"]) == ("language:de", "de")
+    with pytest.raises(RecipeError, match="has no label 'fr'; its 2 labels are de, en"):
+        go([documents, FilterQuality([], languages=["fr"], **model)], tmp_path / "l")
 
 
 def test_a_missing_or_foreign_stage_is_refused_by_name(tmp_path: Path) -> None:
