@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.problems import Problem
 from pipelines.synthesis.environments.reasoning import problems_of
+from pipelines.synthesis.environments.sheets import LINKED_FROM
 from pipelines.synthesis.teacher import Plan, ScriptedTeacher
+from schemas.trajectory import Message
 
 __all__ = ["ReasoningTeacher"]
+
+
+_CHECKS = (
+    "I check that with the tool.",
+    "Before I go on, a check.",
+    "A later problem may need this, so I check it.",
+    "Let the tool confirm it.",
+)
+Checked = Generator[Message, list[Message], list[str]]
+_AGREED = ("It agrees: {a}.", "The check gives {a} as well.", "Confirmed, {a}.", "Good, {a} it is.")
 
 
 class ReasoningTeacher(ScriptedTeacher):
@@ -19,11 +33,16 @@ class ReasoningTeacher(ScriptedTeacher):
         thoughts: list[str] = []
         for place, problem in enumerate(problems, 1):
             heading = f"Problem {place}. " if len(problems) > 1 else ""
-            if mode == "none":
+            checked = mode != "none" and self.task.difficulty > LINKED_FROM
+            if checked or mode == "none":
                 thoughts += [heading + self._opening(), *_derivation(problem), problem.conclusion]
+            if checked:
+                thoughts = yield from self._checked(problem, mode, thoughts)
+            elif mode == "none":
+                continue
             elif mode == "calculator":
-                yield from self._with_calculator(problem, heading)
-                thoughts.append(heading + problem.conclusion)
+                left = yield from self._with_calculator(problem, heading)
+                thoughts += [*left, heading + problem.conclusion]
             else:
                 yield from self._with_program(problem, heading)
                 thoughts.append(heading + problem.conclusion)
@@ -43,16 +62,43 @@ class ReasoningTeacher(ScriptedTeacher):
             self.random, "Step by step.", "I work it out.", "Let me go through it.", "One step after the other."
         )
 
-    def _with_calculator(self, problem: Problem, heading: str) -> Plan:
-        """Every step with an expression is a call; the thoughts before it go with it."""
+    def _checked(self, problem: Problem, mode: str, thoughts: list[str]) -> Checked:
+        """On a long sheet a problem is worked out in thought, and the result checked by one call of the tool.
+
+        Gives the thoughts that go with the next turn: those from before where the calculator has nothing to check.
+        """
+        if mode == "python":
+            tool, name, text = "run_code", "code", problem.program
+            wrong = [("bad_code", {"code": broken}) for broken in _broken_programs(text)]
+        else:
+            found = [s.expression for s in problem.steps if s.expression is not None and s.value == problem.answer]
+            if not found:
+                return thoughts
+            tool, name, text = "calculator", "expression", found[-1]
+            wrong = [("bad_expression", {"expression": broken}) for broken in _misspelt(text)]
+        said = "\n".join([*thoughts, phrases.pick(self.random, *_CHECKS)])
+        yield from self.do(tool, {name: text}, said, wrong)
+        return [phrases.pick(self.random, *_AGREED, a=problem.answer)]
+
+    def _with_calculator(self, problem: Problem, heading: str) -> Checked:
+        """Every step with an expression is a call; the thoughts before it go with it. Gives the thoughts left over.
+
+        What was calculated before in the problem is known: the same call again would be a loop.
+        """
         pending = [heading + self._opening()]
+        known: set[str] = set()
         for step in problem.steps:
-            pending.append(f"{step.plan}.")
             if step.expression is None:
-                continue
-            wrong = [("bad_expression", {"expression": text}) for text in _misspelt(step.expression)]
-            yield from self.do("calculator", {"expression": step.expression}, "\n".join(pending), wrong)
-            pending = []
+                pending.append(f"{step.plan}.")
+            elif step.expression in known:
+                pending.append(f"{step.plan} = {step.value}, as before.")
+            else:
+                pending.append(f"{step.plan}.")
+                known.add(step.expression)
+                wrong = [("bad_expression", {"expression": text}) for text in _misspelt(step.expression)]
+                yield from self.do("calculator", {"expression": step.expression}, "\n".join(pending), wrong)
+                pending = []
+        return pending
 
     def _with_program(self, problem: Problem, heading: str) -> Plan:
         """A short program that finds the answer its own way, after a look at how the problem begins."""

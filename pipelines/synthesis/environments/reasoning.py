@@ -1,8 +1,9 @@
 """Family `reasoning`: mathematics, science and logic problems with exact answers, with and without a tool.
 
-A task is one problem (difficulty below 4) or a sheet of up to eight, of any topic in problems/. Half of the tasks have
-no tool, a quarter a calculator (exact fractions, evaluated here), a quarter Python (run in the sandbox). `verify`
-compares the `Answer:` lines of the final turn with the exact answers: numbers by value, words without case.
+A task is one problem (difficulty below 3) or a sheet, of any topic in problems/: a few problems at 3 to 5, hundreds at
+10, where every third is about the answers to earlier ones (sheets.py). Half of the tasks have no tool, a
+quarter a calculator (exact fractions, evaluated here), a quarter Python (run in the sandbox); above 7.5 all have one.
+`verify` compares the `Answer:` lines of the final turn with the exact answers: numbers by value, words without case.
 """
 
 from __future__ import annotations
@@ -13,17 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
-from pipelines.synthesis.environments.problems import TOPICS, Problem, calculate, number, same_answer
-from pipelines.synthesis.environments.problems.base import size
+from pipelines.synthesis.environments.problems import Problem, calculate, number, same_answer
+from pipelines.synthesis.environments.sheets import draw_mode, draw_sheet, problems_from, target_tokens
 from pipelines.synthesis.sandbox import Sandbox, Workspace
 from schemas.errors import UsageError
 from schemas.trajectory import Outcome
 
 __all__ = ["ReasoningEnvironment", "problems_of"]
 
-ONE_PROBLEM_BELOW = 4.0
-MOST_PROBLEMS = 8
-MODES = ("none", "none", "calculator", "python")
 SYSTEMS = {
     "none": "You solve problems of mathematics, science and logic step by step and give exact answers.",
     "calculator": "You solve problems step by step and give exact answers. The calculator works with exact fractions.",
@@ -47,11 +45,7 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
 
 def problems_of(task: TaskSpec) -> list[Problem]:
     """The problems of a task with their derivations, made again from their keys."""
-    return [_make(raw["topic"], raw["key"], raw["difficulty"]) for raw in task.data["problems"]]
-
-
-def _make(topic: str, key: str, difficulty: float) -> Problem:
-    return TOPICS[topic](random.Random(key), difficulty)  # noqa: S311 - seeded on purpose
+    return problems_from(task.data["problems"])
 
 
 class ReasoningEnvironment(Environment):
@@ -73,15 +67,9 @@ class ReasoningEnvironment(Environment):
         if not 1 <= difficulty <= 10:
             raise UsageError(f"difficulty {difficulty:g} is out of range: 1 to 10")
         generator = random.Random(f"reasoning:{seed}:{difficulty:g}")  # noqa: S311 - seeded on purpose
-        mode = generator.choice(MODES)
-        count = 1 if difficulty < ONE_PROBLEM_BELOW else size(difficulty, 1, MOST_PROBLEMS)
-        topics = generator.sample(sorted(TOPICS), count)
-        raw = [
-            {"topic": topic, "key": f"{seed}:{difficulty:g}:{place}:{topic}", "difficulty": difficulty}
-            for place, topic in enumerate(topics)
-        ]
-        problems = [_make(str(item["topic"]), str(item["key"]), difficulty) for item in raw]
-        if count == 1:
+        mode = draw_mode(generator, difficulty)
+        raw, problems = draw_sheet(generator, seed, difficulty, mode)
+        if len(problems) == 1:
             ending = generator.choice(("End with a line `Answer: …`.", "Give the result in a last line `Answer: …`."))
             instruction = f"{problems[0].statement}\n{ending}"
         else:
@@ -136,6 +124,11 @@ class ReasoningEnvironment(Environment):
         right = sum(same_answer(given.get(place, ""), wanted) for place, wanted in enumerate(self._wanted, 1))
         total = len(self._wanted)
         return Outcome(right == total, right / max(1, total), f"exact answers: {right} of {total}")
+
+    @classmethod
+    def expected_tokens(cls, difficulty: float) -> float:
+        """See `Environment.expected_tokens`."""
+        return target_tokens(difficulty)
 
     def close(self) -> None:
         """See `Environment.close`. A sandbox that was handed in stays open."""
