@@ -31,6 +31,7 @@ TEACHERS = {
     "office": "pipelines.synthesis.office_teacher:OfficeTeacher",
     "reasoning": "pipelines.synthesis.reasoning_teacher:ReasoningTeacher",
     "repair": "pipelines.synthesis.repair_teacher:RepairTeacher",
+    "search": "pipelines.synthesis.search_teacher:SearchTeacher",
     "terminal": "pipelines.synthesis.terminal_teacher:TerminalTeacher",
 }
 Plan = Generator[Message, list[Message], None]

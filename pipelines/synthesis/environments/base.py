@@ -62,6 +62,7 @@ FAMILIES = {
     "office": "pipelines.synthesis.environments.office:OfficeEnvironment",
     "reasoning": "pipelines.synthesis.environments.reasoning:ReasoningEnvironment",
     "repair": "pipelines.synthesis.environments.repair:RepairEnvironment",
+    "search": "pipelines.synthesis.environments.search:SearchEnvironment",
     "terminal": "pipelines.synthesis.environments.terminal:TerminalEnvironment",
 }
 

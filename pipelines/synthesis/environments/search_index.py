@@ -120,6 +120,14 @@ class SearchIndex:
             return np.zeros(len(self.documents), dtype=np.float32)
         return self._bm25.get_scores_from_ids(ids)
 
+    def with_word(self, word: str) -> list[int]:
+        """The documents that have a word (as `words_of` gives it), in order."""
+        number = self.vocabulary.get(word)
+        if number is None:
+            return []
+        pointers = self.pointers()
+        return sorted(map(int, self._bm25.scores["indices"][pointers[number] : pointers[number + 1]]))
+
     @property
     def vocabulary(self) -> dict[str, int]:
         """Every word of the documents and its number. Loads the index."""

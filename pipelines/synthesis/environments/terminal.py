@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import random
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from pipelines.synthesis.environments.answers import answers_of
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from pipelines.synthesis.environments.lengths import target_bytes
 from pipelines.synthesis.environments.terminal_jobs import GIT_JOBS, JOBS, PLAIN_JOBS, File, Job
@@ -66,7 +66,6 @@ LIMITS = Limits(cpu_seconds=10, wall_seconds=30.0, open_files=256, processes=64)
 FIXED_BYTES = 2_600  # prompts, tool, final turns
 BYTES_OF_A_STEP = 170  # a turn beside what its command shows
 SMALLEST_JOB, LARGEST_JOB = 400.0, 24_000.0  # characters to read
-_ANSWER = re.compile(r"^[\s*>#-]*answer(?:[ \t]+(?P<n>\d+))?[ \t]*[:=][ \t]*(?P<text>.+?)[\s*]*$", re.I | re.M)
 
 
 def jobs_of(task: TaskSpec) -> list[Job]:
@@ -162,7 +161,7 @@ class TerminalEnvironment(Environment):
     def answer(self, text: str) -> None:
         """See `Environment.answer`. A line without a number answers the first job that asks something."""
         first = next((n for n, job in enumerate(self._jobs, 1) if job.answer is not None), 1)
-        self._answers = {int(match["n"] or first): match["text"] for match in _ANSWER.finditer(text)}
+        self._answers = answers_of(text, first)
 
     def verify(self) -> Outcome:
         """Every job's goal, and that nothing else was touched; `reward` is the share of jobs that are right.

@@ -9,18 +9,17 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from pipelines.synthesis.environments.answers import same_text_answer
 from pipelines.synthesis.environments.terminal_jobs.base import File, Job, RepositoryGoal
 from pipelines.synthesis.environments.terminal_shell import Shell
 from pipelines.synthesis.sandbox import Workspace
 from schemas.errors import DatamixError
 
-__all__ = ["Judge", "same_text_answer", "tar_members"]
+__all__ = ["Judge", "snapshot", "tar_members"]
 
 MOST_ARCHIVE_BYTES = 64 << 20  # unpacked: what is larger is no archive of ours
-_QUOTES = " \t\"'`*_“”.…"
 
 
 class Judge:
@@ -134,17 +133,6 @@ def snapshot(root: Path) -> dict[str, tuple[str, int, bytes]]:
 
 def _same(found: tuple[str, int, bytes] | None, wanted: File) -> bool:
     return found == ("file", wanted.mode, wanted.data)
-
-
-def same_text_answer(given: str, wanted: str) -> bool:
-    """Equal as numbers, or as text without case, quotes and runs of blanks."""
-    given, wanted = (" ".join(text.strip(_QUOTES).split()) for text in (given, wanted))
-    if given.casefold() == wanted.casefold():
-        return True
-    try:
-        return Decimal(given.replace(",", "")) == Decimal(wanted)
-    except InvalidOperation:
-        return False
 
 
 def tar_members(path: Path) -> dict[str, bytes] | None:

@@ -88,6 +88,7 @@ def file_by_kind(generator: random.Random, taken: set[str], scale: float) -> Job
         file = File(_note(generator, 30).encode())
         files[f"{folder}/{generator.choice(subfolders)}/{base}"] = file
         expected[f"{folder}/{kind}/{base}"] = file
+    subfolders = sorted({path.split("/")[1] for path in files})
     plan = "; ".join(f"{' and '.join('*.' + e for e in KINDS[kind])} to {folder}/{kind}" for kind in kinds)
     request = (
         f"Sort the files in the folders below {folder} by their kind: {plan}. Names stay; the old "
