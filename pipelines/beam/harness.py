@@ -8,17 +8,12 @@ external worker pool of Beam's own protocol (environment EXTERNAL).
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
 import signal
-import sys
 import threading
 import weakref
 from concurrent import futures
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -28,7 +23,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import Extern
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 from apache_beam.transforms.environments import ExternalEnvironment, python_sdk_capabilities
 
-from pipelines.workers import THREAD_LIMITS, environment
+from pipelines.processes import Worker, begin_worker, here, start_workers, stop_workers, take_place
 
 __all__ = ["HarnessDied", "HarnessPool"]
 
@@ -67,7 +62,7 @@ class HarnessPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._workers: list[tuple[BaseProcess, Connection]] = []
+        self._workers: list[Worker] = []
         self._idle: list[Connection] = []
         self._server: Any = None
         self._address = ""
@@ -96,7 +91,7 @@ class HarnessPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """Called by the runner: give one idle process to a pipeline."""
         if not self._idle:
             return beam_fn_api_pb2.StartWorkerResponse(error=f"all {self._size} processes are in use")
-        job = (request.control_endpoint.url, request.worker_id, str(Path.cwd()), list(sys.path))
+        job = (request.control_endpoint.url, request.worker_id, here())
         self._idle.pop(0).send(job)
         return beam_fn_api_pb2.StartWorkerResponse()
 
@@ -132,15 +127,7 @@ class HarnessPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         return True
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["pipelines.beam.harness"])
-        with environment(THREAD_LIMITS):
-            for number in range(self._size):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs,), name=f"datamix-beam-{number}", daemon=True)
-                process.start()
-                theirs.close()
-                self._workers.append((process, ours))
+        self._workers = start_workers(self._size, _serve, preload="pipelines.beam.harness", name="datamix-beam")
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
         self._address = f"localhost:{self._server.add_insecure_port('localhost:0')}"
         beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(self, self._server)
@@ -148,29 +135,21 @@ class HarnessPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         self._finalizer = weakref.finalize(self, _stop, self._workers, self._server)
 
 
-def _stop(workers: list[tuple[BaseProcess, Connection]], server: Any) -> None:
+def _stop(workers: list[Worker], server: Any) -> None:
     server.stop(None)
-    for process, connection in workers:
-        connection.close()
-        process.terminate()
-    for process, _ in workers:
-        process.join(timeout=5)
-        if process.is_alive():
-            process.kill()
+    stop_workers(workers)
 
 
 def _serve(connection: Connection) -> None:
     """What a process does until its pipe closes: run the SDK harness for one pipeline after the other."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
-    os.environ.update(THREAD_LIMITS)
+    begin_worker()
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     while True:
         try:
-            control, worker, folder, path = connection.recv()
+            control, worker, place = connection.recv()
         except (EOFError, OSError):
             return
-        os.chdir(folder)
-        sys.path[:] = path
+        take_place(place)
         with suppress(grpc.RpcError):  # the runner went away: so does this pipeline
             SdkHarness(control, worker_id=worker).run()
         with suppress(OSError):

@@ -34,7 +34,7 @@ class TroveEngine:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, received {workers}")
         self.workers = workers
-        self._pool = WorkerPool(workers, preload=["pipelines.trove.local"])
+        self._pool = WorkerPool(workers, preload="pipelines.trove.local")
 
     def map(
         self,

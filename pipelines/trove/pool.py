@@ -1,8 +1,7 @@
 """Worker processes that outlive one map, notice when one of them dies, and end when their parent does.
 
 `multiprocessing.Pool` waits for ever for a task whose worker was killed, and `ProcessPoolExecutor` cannot say which
-task it was and leaves its workers behind when the parent is killed. Here every worker has its own pipe: the parent
-waits on pipes and process ends at once, and a worker whose parent is gone reads end-of-file and stops.
+task it was and leaves its workers behind when the parent is killed.
 """
 
 from __future__ import annotations
@@ -11,17 +10,15 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 import weakref
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
-from pipelines.workers import THREAD_LIMITS, environment
+from pipelines.processes import Place, Worker, begin_worker, here, start_workers, stop_workers, take_place
 from schemas.errors import DatamixError
 
 __all__ = ["WorkerDied", "WorkerPool"]
@@ -38,14 +35,13 @@ class WorkerDied(Exception):  # noqa: N818  (an event that the engine turns into
 class WorkerPool:
     """`size` processes, started at the first `run` and kept for the next.
 
-    They come from a fork server that has `preload` imported, so the first start costs that import (about 1 s for
-    datatrove) and later ones some milliseconds. Scripts that use a pool need the usual `if __name__ == "__main__"`.
+    They come from a fork server that has `preload` imported (see `pipelines.processes`).
     """
 
-    def __init__(self, size: int, preload: list[str]) -> None:
+    def __init__(self, size: int, preload: str) -> None:
         self._size = size
         self._preload = preload
-        self._workers: list[tuple[BaseProcess, Connection]] = []
+        self._workers: list[Worker] = []
         self._finalizer: weakref.finalize[..., WorkerPool] | None = None
 
     def run(
@@ -59,16 +55,14 @@ class WorkerPool:
         """
         if not self._workers:
             self._start()
-        job = (pickle.dumps(call), str(Path.cwd()), list(sys.path))
+        job = (pickle.dumps(call), here())
         try:
             return self._share_out(job, count, done)
         except BaseException:
             self.close()
             raise
 
-    def _share_out(
-        self, job: tuple[bytes, str, list[str]], count: int, done: Callable[[int], None]
-    ) -> BaseException | None:
+    def _share_out(self, job: tuple[bytes, Place], count: int, done: Callable[[int], None]) -> BaseException | None:
         failures: dict[int, BaseException] = {}
         running: dict[Connection, int] = {}
         upcoming = iter(range(count))
@@ -107,16 +101,8 @@ class WorkerPool:
         return WorkerDied(rank, process.exitcode if process.exitcode is not None else -signal.SIGKILL)
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(self._preload)
-        with environment(THREAD_LIMITS):
-            for number in range(self._size):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs,), name=f"datamix-worker-{number}", daemon=True)
-                process.start()
-                theirs.close()
-                self._workers.append((process, ours))
-        self._finalizer = weakref.finalize(self, _stop, self._workers)
+        self._workers = start_workers(self._size, _serve, preload=self._preload, name="datamix-worker")
+        self._finalizer = weakref.finalize(self, stop_workers, self._workers)
 
     def close(self) -> None:
         """End the workers now. The next `run` starts new ones."""
@@ -125,22 +111,11 @@ class WorkerPool:
         self._workers, self._finalizer = [], None
 
 
-def _stop(workers: list[tuple[BaseProcess, Connection]]) -> None:
-    for process, connection in workers:
-        connection.close()
-        process.terminate()
-    for process, _ in workers:
-        process.join(timeout=5)
-        if process.is_alive():
-            process.kill()
-
-
 def _serve(connection: Connection) -> None:
     """What a worker does until its pipe closes: take a job once per map, then ranks; answer None or an exception."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
+    begin_worker()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ.update(THREAD_LIMITS)
-    job: tuple[bytes, str, list[str]] | None = None
+    job: tuple[bytes, Place] | None = None
     call: Callable[[int], object] | None = None
     while True:
         try:
@@ -153,9 +128,8 @@ def _serve(connection: Connection) -> None:
         failure: BaseException | None = None
         try:
             if call is None and job is not None:
-                payload, folder, path = job
-                os.chdir(folder)
-                sys.path[:] = path
+                payload, place = job
+                take_place(place)
                 call = pickle.loads(payload)  # noqa: S301  (our own bytes, over our own pipe)
             if call is None:
                 raise RuntimeError("a rank came before its job")
