@@ -27,7 +27,8 @@ LOOP_TOKENS = 4096  # all passes together cost 18 times as much as this many tok
 
 def evaluate(recipe: Recipe, run: Path, progress: Progress) -> dict[str, Any]:
     """Measure `run`/train/checkpoints/final into evaluate/results.json; figures and errors are those of `measure`."""
-    results = measure(recipe, run, run / "train" / "checkpoints" / "final", progress)
+    checkpoint = run / "train" / "checkpoints" / "final"
+    results = measure(recipe, run, checkpoint, progress, recipe.evaluate.families)
     write_json(run / "evaluate" / "results.json", results)
     return results
 
@@ -68,11 +69,11 @@ def measure(
         heldout = read_heldout(run, tokenizer, context)
         domains = _heldout_losses(recipe, run, index, heldout, model, pretrained, progress)
         loops = _loop_losses(model, heldout, recipe.train.precision == "bf16", progress)
-        pool = run / "trajectories" / "pool.jsonl"
+        folder = run / "trajectories"
         agents: dict[str, Any] = {}
         for family in families or [recipe.evaluate.family]:
             config = recipe.evaluate.model_copy(update={"family": family})
-            runs, problem = run_tasks(model, tokenizer, config, pool, recipe.seed, progress)
+            runs, problem = run_tasks(model, tokenizer, config, folder, recipe.seed, progress)
             agents[family] = {"family": family, **agent_results(runs), "problem": problem}
     finally:
         torch.set_num_threads(before)

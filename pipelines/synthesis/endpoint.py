@@ -14,9 +14,11 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from pipelines.synthesis.endpoint_agent import EndpointAgent
@@ -31,6 +33,7 @@ from schemas.trajectory import Trajectory
 
 __all__ = ["EndpointReport", "pass_rate_row", "roll_out_endpoint"]
 
+Attempt = tuple[Trajectory, int]  # with the tokens that the model wrote
 AHEAD = 2  # samples under way or done and not yet given, for every thread
 
 
@@ -38,7 +41,7 @@ AHEAD = 2  # samples under way or done and not yet given, for every thread
 class EndpointReport:
     """What was done. `stopped`: "" (all tasks), cost_cap, endpoint_down, or closed; then `unfinished` tasks were begun
     and not ended. `endings` counts trajectories by how they ended, `problems` replies by what was wrong with them,
-    `pass_rates` has a row for every task (`pass_rate_row`)."""
+    `pass_rates` has a row for every task (`pass_rate_row`), `written` the tokens written in every trajectory given."""
 
     tasks: int = 0
     trajectories: int = 0
@@ -48,6 +51,7 @@ class EndpointReport:
     endings: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
     pass_rates: list[dict[str, Any]] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     damaged_lines: int = 0
 
@@ -124,7 +128,7 @@ def roll_out_endpoint(
             progress.say(f"endpoint: {report.damaged_lines} lines of {client.journal.path} cannot be read: asked again")
         with _Workers(client, open_family, report) as workers, progress.task("endpoint: samples") as advance:
             for task, attempts in workers.run(tasks):
-                made = [trajectory for trajectory in attempts if trajectory is not None]
+                made = [attempt for attempt in attempts if attempt is not None]
                 advance(len(made))
                 report.unfinished += len(made) < len(attempts)
                 if made:
@@ -134,13 +138,14 @@ def roll_out_endpoint(
 
 
 def _counted(
-    task: TaskSpec, made: list[Trajectory], settings: EndpointConfig, report: EndpointReport
+    task: TaskSpec, made: list[Attempt], settings: EndpointConfig, report: EndpointReport
 ) -> Iterator[Trajectory]:
     """The trajectories of one task, counted and with what was measured noted on them."""
-    row = pass_rate_row(task, made)
+    row = pass_rate_row(task, [trajectory for trajectory, _ in made])
     report.tasks += 1
     report.pass_rates.append(row)
-    for trajectory in made:
+    for trajectory, written in made:
+        report.written.append(written)
         report.trajectories += 1
         report.solved += trajectory.outcome.success is True
         report.endings[_ending(trajectory)] += 1
@@ -157,31 +162,56 @@ def _ending(trajectory: Trajectory) -> str:
 
 
 class _Workers:
-    """Threads that roll out, each with environments of its own."""
+    """Threads that roll out, each with environments of its own: made, used and closed there."""
 
     def __init__(
         self, client: EndpointClient, open_family: Callable[[str], Environment], report: EndpointReport
     ) -> None:
         self._client, self._open_family, self._report = client, open_family, report
-        self._pool = ThreadPoolExecutor(client.settings.concurrency, thread_name_prefix="endpoint")
-        self._own = threading.local()
-        self._opened: list[Environment] = []
+        self._jobs: SimpleQueue[tuple[Future[Attempt | None], TaskSpec, int] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._closing = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> _Workers:
         return self
 
     def __exit__(self, *failure: object) -> None:
+        self._closing = True
         self._client.stop()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        for environment in self._opened:
-            environment.close()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
-    def run(self, tasks: Iterable[TaskSpec]) -> Iterator[tuple[TaskSpec, list[Trajectory | None]]]:
+    def _submit(self, task: TaskSpec, sample: int) -> Future[Attempt | None]:
+        if len(self._threads) < self._client.settings.concurrency:
+            self._threads.append(threading.Thread(target=self._work, name="endpoint", daemon=True))
+            self._threads[-1].start()
+        future: Future[Attempt | None] = Future()
+        self._jobs.put((future, task, sample))
+        return future
+
+    def _work(self) -> None:
+        with ExitStack() as own:
+            opened: dict[str, Environment] = {}
+            while (job := self._jobs.get()) is not None:
+                future, task, sample = job
+                if self._closing:
+                    future.set_result(None)
+                    continue
+                try:
+                    if task.family not in opened:
+                        opened[task.family] = own.enter_context(self._open_family(task.family))
+                    future.set_result(self._attempt(opened[task.family], task, sample))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    def run(self, tasks: Iterable[TaskSpec]) -> Iterator[tuple[TaskSpec, list[Attempt | None]]]:
         """Every task with its attempts, in order; None is an attempt that was stopped."""
         settings = self._client.settings
         room = AHEAD * settings.concurrency
-        waiting: deque[tuple[TaskSpec, list[Future[Trajectory | None]]]] = deque()
+        waiting: deque[tuple[TaskSpec, list[Future[Attempt | None]]]] = deque()
         under_way = 0
         source = iter(tasks)
         drained = False
@@ -191,7 +221,7 @@ class _Workers:
                 if task is None:
                     drained = True
                     break
-                waiting.append((task, [self._pool.submit(self._attempt, task, n) for n in range(settings.samples)]))
+                waiting.append((task, [self._submit(task, n) for n in range(settings.samples)]))
                 under_way += settings.samples
             if not waiting:
                 return
@@ -199,10 +229,10 @@ class _Workers:
             under_way -= len(futures)
             yield task, [future.result() for future in futures]
 
-    def _attempt(self, task: TaskSpec, sample: int) -> Trajectory | None:
+    def _attempt(self, environment: Environment, task: TaskSpec, sample: int) -> Attempt | None:
         agent = EndpointAgent(self._client, task.id, sample)
         try:
-            trajectory = rollout(self._environment(task.family), task, agent, self._client.settings.max_steps)
+            trajectory = rollout(environment, task, agent, self._client.settings.max_steps)
         except Stopped as stopped:
             with self._lock:
                 self._report.stopped = self._report.stopped or stopped.reason
@@ -213,12 +243,4 @@ class _Workers:
         settings = self._client.settings
         trajectory = mark_style(trajectory, settings.call_style)
         notes = [f"teacher={settings.model}", *agent.notes, *trajectory.notes]
-        return replace(trajectory, notes=notes, origin=f"{trajectory.origin}&sample={sample}")
-
-    def _environment(self, family: str) -> Environment:
-        own: dict[str, Environment] = self._own.__dict__.setdefault("environments", {})
-        if family not in own:
-            own[family] = self._open_family(family)
-            with self._lock:
-                self._opened.append(own[family])
-        return own[family]
+        return replace(trajectory, notes=notes, origin=f"{trajectory.origin}&sample={sample}"), agent.written

@@ -26,8 +26,9 @@ def check_requests(recipe: Recipe) -> None:
     for position, recorded in enumerate(recipe.trajectories.recorded):
         formats = ["auto", *FORMATS]
         problems += _unknown(f"trajectories.recorded.{position}.format", recorded.format, "Formats", formats)
-    if recipe.evaluate.tasks:
-        problems += _unknown("evaluate.family", recipe.evaluate.family, "Families", FAMILIES)
+    field = "evaluate.families" if recipe.evaluate.families else "evaluate.family"
+    for name in recipe.evaluate.measured:
+        problems += _unknown(field, name, "Families", FAMILIES)
     if problems:
         raise RecipeError("\n".join(problems))
 

@@ -77,7 +77,7 @@ def roll_out(context: RunContext, pool: Path | None = None) -> Rolled:
     raw = folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     wanted = recipe.trajectories.synthesized
-    families = {config.family for config in wanted} | ({recipe.evaluate.family} if recipe.evaluate.tasks else set())
+    families = {config.family for config in wanted} | set(recipe.evaluate.measured)
     files, counts = build_pools(context, folder, families if pool is None else ())
     fail = recipe.on_error == "fail"
     ranges = [

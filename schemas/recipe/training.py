@@ -214,16 +214,23 @@ class EvaluateConfig(Strict):
     """What the trained model is measured on.
 
     `heldout_share` of the documents (at least `heldout_documents` a domain) is never trained on; `tasks` is the
-    number of held-out agent tasks of `family`, with difficulties spread over `difficulty`.
+    number of held-out agent tasks of `family`, with difficulties spread over `difficulty`. `families` names several,
+    each measured on so many tasks, in the place of `family`.
     """
 
     heldout_share: float = Field(default=0.01, gt=0, lt=0.5)
     heldout_documents: int = Field(default=4, ge=1)
     tasks: int = Field(default=4, ge=0)
     family: Name = "repair"
+    families: list[Name] = Field(default=[], exclude_if=lambda value: not value)
     difficulty: tuple[float, float] = (1, 2)
     max_steps: int = Field(default=6, ge=1)
     max_new_tokens: int = Field(default=192, ge=1)
+
+    @property
+    def measured(self) -> list[str]:
+        """The families that tasks are taken from: none without tasks, each once."""
+        return list(dict.fromkeys(self.families or [self.family])) if self.tasks else []
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> EvaluateConfig:

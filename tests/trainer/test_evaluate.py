@@ -200,9 +200,9 @@ def test_agent_figures_are_counted_from_the_runs() -> None:
     assert (figures["tasks"], figures["successes"], figures["success_rate"]) == (2, 1, 0.5)
     assert (figures["steps"], figures["steps_per_task"]) == (5, 2.5)
     assert (figures["tokens"], figures["tokens_per_task"]) == (120, 60.0)
-    assert figures["error_rate"] == pytest.approx(2 / 5)
-    assert figures["repeated_mistake_rate"] == pytest.approx(1 / 2)
-    assert figures["recovery_rate"] == pytest.approx(1.0)
+    assert figures["error_rate"] == pytest.approx(3 / 5)  # two failed calls, and an answer that was wrong
+    assert figures["repeated_mistake_rate"] == pytest.approx(1 / 3)
+    assert figures["recovery_rate"] == pytest.approx(2 / 3)
     assert [task["success"] for task in figures["by_task"]] == [True, False]
     assert figures["by_difficulty"] == {}
 

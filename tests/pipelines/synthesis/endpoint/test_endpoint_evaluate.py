@@ -1,0 +1,107 @@
+"""`datamix evaluate --endpoint`: the held-out tasks by another model, in the shape of a checkpoint's results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from datamix.commands.evaluate import command as evaluate
+from pipelines.synthesis.environments.base import environment_class, family_names
+from schemas.errors import DatamixError, UsageError
+from schemas.progress import Quiet
+from schemas.recipe import EndpointConfig, EvaluateConfig
+from trainer.agent_tasks import agent_results, heldout_tasks, open_heldout
+from trainer.endpoint import measure_endpoint
+
+FEW = ("--set", "evaluate.tasks=4", "--set", "evaluate.difficulty=[1,2]", "--set", "evaluate.max_new_tokens=16")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(evaluate, list(arguments), catch_exceptions=False)
+
+
+def answers() -> dict[str, str]:
+    """Instruction to right answer of the four held-out tasks."""
+    config = EvaluateConfig(tasks=4, family="reasoning", difficulty=(1, 2))
+    with open_heldout("reasoning", None) as environment:
+        return {task.instruction: task.data["answers"][0] for task in heldout_tasks(environment, config)}
+
+
+def test_figures_come_by_family_and_difficulty_and_every_model_gets_the_same_tasks(kit: Any) -> None:
+    known = answers()
+    wrong = sorted(known)[0]
+
+    def script(number: int, body: dict[str, Any]) -> Any:
+        asked = next(message["content"] for message in body["messages"] if message["role"] == "user")
+        assert (body["max_tokens"], body["temperature"], body["model"]) == (16, 0.6, "big")
+        return kit.completion("Answer: nothing" if asked == wrong else f"Answer: {known[asked]}")
+
+    server = kit.serve(script)
+    found = invoke("--endpoint", server.url, "--model", "big", "--family", "reasoning", *FEW, "--json")
+    results = json.loads(found.stdout)
+    agent = results["agent"]
+    assert set(agent) == {"family", *agent_results([]), "problem"}
+    assert (agent["family"], agent["tasks"], agent["successes"], agent["problem"]) == ("reasoning", 4, 3, None)
+    assert (agent["steps_per_task"], agent["tokens_per_task"], agent["error_rate"]) == (1.0, 10.0, 0.25)
+    assert sum(level["tasks"] for level in agent["by_difficulty"].values()) == 4
+    assert set(agent["by_difficulty"]) == {"1", "2"}
+    assert [task["task"][:20] for task in agent["by_task"]] == [f"reasoning-100000000{n}" for n in range(4)]
+    assert results["agents"] == {"reasoning": agent}
+    assert results["usage"]["reasoning"]["requests"] == len(server.seen) == 4
+    shown = invoke("--endpoint", server.url, "--model", "big", "--family", "reasoning", *FEW).stdout
+    row = next(line for line in shown.splitlines() if "reasoning" in line and "all" in line)
+    assert [word for word in row.split() if word.isdigit()][:2] == ["4", "3"]
+    assert "Held-out loss" not in shown
+
+
+def test_without_a_run_all_means_the_families_that_draw_from_nothing(kit: Any) -> None:
+    server = kit.serve(lambda number, body: kit.completion("I do not know."))
+    few = ("--set", "evaluate.tasks=1", "--set", "evaluate.difficulty=[1,1]")
+    results = json.loads(invoke("--endpoint", server.url, "--model", "m", "--family", "all", *few, "--json").stdout)
+    alone = [name for name in family_names() if environment_class(name).pool is None]
+    assert list(results["agents"]) == alone
+    assert len(alone) >= 2
+    assert all(agent["problem"] is None and agent["tasks"] == 1 for agent in results["agents"].values())
+    repair = json.loads(invoke("--endpoint", server.url, "--model", "m", "--family", "repair", *few, "--json").stdout)
+    assert repair["agent"]["tasks"] == 0
+    assert "pool" in repair["agent"]["problem"]
+
+
+def test_an_endpoint_that_goes_down_is_said_beside_what_was_done(kit: Any, tmp_path: Path) -> None:
+    server = kit.serve(lambda n, body: kit.completion("x") if n < 2 else kit.answer(b"{}", 500))
+    settings = EndpointConfig(
+        base_url=server.url, model="m", concurrency=1, retries=0, give_up_after=2, journal=str(tmp_path / "j.jsonl")
+    )
+    config = EvaluateConfig(tasks=9, difficulty=(1, 1))
+    agent = measure_endpoint(settings, config, ["reasoning"], None, Quiet())["agent"]
+    assert agent["problem"] == "stopped (endpoint_down) after 3 of 9 tasks"
+    assert (agent["tasks"], agent["tokens"]) == (3, 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to measure"),
+        (["--endpoint", "http://h/v1"], "needs --model NAME"),
+        (["--model", "m", "run"], "go with --endpoint"),
+        (["--endpoint", "h", "--model", "m"], "base_url: .*is no address"),
+        (["--endpoint", "http://h/v1", "--model", "m", "--endpoint-set", "x"], "KEY=VALUE"),
+        (["--endpoint", "http://h/v1", "--model", "m", "--endpoint-set", "temprature=1"], "temprature"),
+        (["--endpoint", "http://h/v1", "--model", "m", "--set", "seed=1"], "only evaluate.FIELD=VALUE"),
+        (["--endpoint", "http://h/v1", "--model", "m", "--set", "evaluate.tasks=-1"], "evaluate.tasks"),
+        (["--endpoint", "http://h/v1", "--model", "m", "--family", "cooking"], "families are .*office.*all"),
+    ],
+)
+def test_wrong_usage_is_named(arguments: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        invoke(*arguments)
+
+
+def test_a_wrong_address_is_an_error_not_a_score(kit: Any) -> None:
+    server = kit.serve(lambda number, body: kit.answer(b"{}", 404))
+    with pytest.raises(DatamixError, match="answered 404"):
+        invoke("--endpoint", server.url, "--model", "m", "--family", "reasoning", *FEW)
