@@ -30,7 +30,7 @@ from pipelines.synthesis.sandbox.workspace import FIRST_TIME
 from schemas.errors import UsageError
 from schemas.trajectory import Outcome
 
-__all__ = ["TOOLS", "TerminalEnvironment", "jobs_of"]
+__all__ = ["TOOLS", "TerminalEnvironment", "digest_of_jobs", "jobs_of"]
 
 SYSTEM = (
     "You work at a shell (bash with the GNU tools, no network). Each call runs one command in /workspace or the folder "
@@ -132,14 +132,14 @@ class TerminalEnvironment(Environment):
             body = "\n".join([generator.choice(OPENINGS), *(f"{n}. {text}" for n, text in enumerate(requests, 1))])
         ending = generator.choice(ENDINGS) if len(jobs) > 1 else "Change nothing else and leave no other files behind."
         instruction = f"{body}\n{ending}"
-        data = {"split": self._split, "jobs": raw, "digest": _digest(jobs)}
+        data = {"split": self._split, "jobs": raw, "digest": digest_of_jobs(jobs)}
         return TaskSpec(f"{key.replace(':', '-')}", self.family, seed, difficulty, SYSTEM, instruction, data, "CC0-1.0")
 
     def reset(self, task: TaskSpec) -> str:
         """See `Environment.reset`. Raises UsageError for a task of another version, or one with git where none is."""
         workspace, shell = self._open()
         self._jobs = jobs_of(task)
-        if _digest(self._jobs) != task.data["digest"]:
+        if digest_of_jobs(self._jobs) != task.data["digest"]:
             raise UsageError(f"task {task.id} was made by another version of the terminal family: generate it again")
         if not self._git and any(job.repository for job in self._jobs):
             raise UsageError(f"task {task.id} needs git, which this machine's sandbox does not have. Install git")
@@ -199,7 +199,7 @@ def _drawn(generator: random.Random, difficulty: float, git: bool) -> str:
     return kind if git or kind not in GIT_JOBS else other
 
 
-def _digest(jobs: list[Job]) -> str:
+def digest_of_jobs(jobs: list[Job]) -> str:
     """128 bits over all that the jobs' material and goals are."""
     digest = xxhash.xxh3_128()
     for job in jobs:
