@@ -66,7 +66,7 @@ def test_evaluation_prints_a_table_of_every_family(small_run: Path) -> None:
     assert "trained with 2" in shown
     lines = [line.split() for line in shown.splitlines() if "reasoning" in line]
     assert any("2" in line for line in lines)
-    with pytest.raises(UsageError, match="families are reasoning, repair, all"):
+    with pytest.raises(UsageError, match=r"families are .*reasoning, repair.*, all"):
         CliRunner().invoke(evaluate, [str(small_run), "--family", "cooking"], catch_exceptions=False)
 
 
@@ -119,7 +119,7 @@ def test_chat_sets_a_task_up_and_judges_it(small_run: Path) -> None:
     shown = done(chat, str(small_run), "--tools", "reasoning", "--max-new-tokens", "4", text="\n").output
     assert shown.startswith("task (an empty line sends it):\n")
     assert shown.endswith("task solved: no\n")
-    with pytest.raises(UsageError, match="families are reasoning, repair"):
+    with pytest.raises(UsageError, match=r"families are .*reasoning, repair"):
         CliRunner().invoke(chat, [str(small_run), "--tools", "cooking"], catch_exceptions=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from datamix.commands.evaluate import command as evaluate
 from pipelines.synthesis.environments.base import environment_class, family_names
+from pipelines.synthesis.environments.functions import Source, open_probe_sandbox, probe_source, write_pool
 from schemas.errors import DatamixError, UsageError
 from schemas.progress import Quiet
 from schemas.recipe import EndpointConfig, EvaluateConfig
@@ -69,6 +71,49 @@ def test_without_a_run_all_means_the_families_that_draw_from_nothing(kit: Any) -
     repair = json.loads(invoke("--endpoint", server.url, "--model", "m", "--family", "repair", *few, "--json").stdout)
     assert repair["agent"]["tasks"] == 0
     assert "pool" in repair["agent"]["problem"]
+
+
+RECIPE = """
+name: t
+seed: 1
+sources: [{name: a, kind: python-environment}]
+mixture: {method: proportional, budget_tokens: 10}
+tokenizer: {train: {}}
+curriculum: {}
+model: {hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 1, num_key_value_heads: 1, intermediate_size: 8}
+evaluate: {families: [repair, reasoning], tasks: 2, difficulty: [1, 1], max_steps: 2}
+"""
+MODULE = '''
+def rotate(text: str, places: int) -> str:
+    """Move the first letters of a text to its end.
+
+    >>> rotate("hello", 2)
+    'llohe'
+    """
+    if not text:
+        return text
+    places = places % len(text)
+    return text[places:] + text[:places]
+'''
+
+
+def test_a_run_gives_the_families_and_what_they_draw_from(kit: Any, tmp_path: Path) -> None:
+    with open_probe_sandbox() as sandbox:
+        module = probe_source(Source(MODULE, "rotate.py", "MIT"), sandbox, sandbox.workspace())
+    assert not isinstance(module, str)
+    (tmp_path / "trajectories").mkdir()
+    write_pool(tmp_path / "trajectories/pool.jsonl", [replace(module, id="0" * 32)])  # an id of the held-out part
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "run.json").write_text(json.dumps({"recipe": "t", "digest": "d"}))
+    call = kit.native_call("list_files", "{}")
+    server = kit.serve(lambda number, body: kit.completion(None, "tool_calls", tool_calls=[call]))
+    results = json.loads(invoke(str(tmp_path), "--endpoint", server.url, "--model", "m", "--json").stdout)
+    assert list(results["agents"]) == ["repair", "reasoning"]
+    assert results["agent"] == results["agents"]["repair"]
+    assert (results["agent"]["tasks"], results["agent"]["steps"], results["agent"]["problem"]) == (2, 4, None)
+    assert [task["task"] for task in results["agent"]["by_task"]] == ["repair-1000000000-1", "repair-1000000001-1"]
+    assert results["agents"]["reasoning"]["error_rate"] == 1.0  # no such tool there
+    assert results["run"] == str(tmp_path)
 
 
 def test_an_endpoint_that_goes_down_is_said_beside_what_was_done(kit: Any, tmp_path: Path) -> None:
