@@ -1,7 +1,7 @@
-"""What a recipe asks for, from the recipe alone and the sizes of its input files: nothing is read or tokenized.
+"""What a recipe asks for and what will come of it, from the recipe and a sample of its sources: nothing is tokenized.
 
-Every figure is arithmetic on the recipe; what only the data can tell (supply by domain, tokens of a trajectory) is
-left out or marked as a lower bound.
+What only the data can tell exactly (tokens of a trajectory) is left out or marked as a lower bound; what comes from the
+sample has its error beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from datamix.plan_costs import costs_of
+from datamix.plan_mixture import estimate_mixture
 from pipelines.corpus.read.paths import find_files
 from schemas.errors import InputError, UsageError
 from schemas.files import read_json
@@ -25,29 +27,30 @@ _RUN_LENGTH_OVERHEAD = 1.02
 _TRAINING_BYTES_PER_PARAMETER = 16
 
 
-def plan_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Sources, mixture, stages and model of `recipe` as JSON-able figures. Cost: one look at each input's size."""
+def plan_recipe(recipe: Recipe, places: int = 0, bytes_per_token: float | None = None) -> dict[str, Any]:
+    """Sources, mixture, stages, costs and model of `recipe` as JSON-able figures.
+
+    `places` records of each source are looked at (0: only the sizes of files), `bytes_per_token` replaces the measured
+    ratios. Cost: a look at each input's size, and some seconds a thousand places.
+    """
     vocabulary = _vocabulary(recipe)
     size = model_size(recipe.model, vocabulary)
     stages = _stages(recipe, vocabulary, size["forward_flops_per_token"])
+    estimated = estimate_mixture(recipe, vocabulary, places, bytes_per_token)
+    sources = [_source(source) | estimated["sources"][source.name] for source in recipe.sources]
     return {
         "recipe": recipe.name,
-        "sources": [_source(source) for source in recipe.sources],
-        "mixture": {
-            "budget_tokens": recipe.mixture.budget_tokens,
-            "method": recipe.mixture.method,
-            "max_epochs": recipe.mixture.max_epochs,
-            "domains": {
-                domain: {"target_share": share, "target_tokens": round(share * recipe.mixture.budget_tokens)}
-                for domain, share in sorted(recipe.mixture.shares.items())
-            },
-        },
+        "sources": sources,
+        "mixture": estimated["mixture"],
+        "estimate": estimated["estimate"],
+        "warnings": estimated["warnings"],
         "trajectories": [
             {"family": s.family, "n": s.n, "difficulty": list(s.difficulty), "mistake_rate": s.mistake_rate}
             for s in recipe.trajectories.synthesized
         ],
         "stages": stages,
         "shard_bytes": sum(stage["bytes"] for stage in stages),
+        "costs": costs_of(recipe, sources, stages),
         "model": size,
     }
 
@@ -99,9 +102,8 @@ def _stages(recipe: Recipe, vocabulary: int, forward: int) -> list[dict[str, Any
     """The stages in training order. `rows` of an SFT stage is a lower bound: masked tokens take room too."""
     planned = []
     for number, stage in enumerate(recipe.curriculum.pretrain):
-        planned.append(
-            _stage(f"pretrain {number}", "pretrain", stage.context_tokens, stage.budget_tokens, vocabulary, forward)
-        )
+        name = f"pretrain {number}" if stage.name is None else f"pretrain {number} {stage.name}"
+        planned.append(_stage(name, "pretrain", stage.context_tokens, stage.budget_tokens, vocabulary, forward))
     for number, sft in enumerate(recipe.curriculum.sft):
         entry = _stage(f"sft {number}", "sft", sft.context_tokens, sft.trained_tokens, vocabulary, forward)
         entry["target_shares"] = dict(sft.shares)
@@ -124,7 +126,7 @@ def _stage(name: str, phase: str, context: int, tokens: int, vocabulary: int, fo
 
 
 def _source(source: SourceConfig) -> dict[str, Any]:
-    """What is there of a source: files and bytes, or that none is."""
+    """What a source is, and how many files and bytes there are of it."""
     described: dict[str, Any] = {"name": source.name, "kind": source.kind, "path": source.path}
     if source.path is not None:
         try:

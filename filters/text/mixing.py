@@ -6,7 +6,6 @@ a stage takes the least used documents first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from filters.text.mixing_plan import ALL, Plan, grain, plan_cells
 from filters.text.mixing_report import HELDOUT, TRAIN, UNUSED, Counted, report_of, report_of_stages
-from filters.text.mixture import hash_order, heldout_mask, use_evenly
+from filters.text.mixture import hash_order, heldout_mask, use_divisibly, use_evenly
 from filters.text.weights import exact
 
 __all__ = ["HELDOUT", "TRAIN", "UNUSED", "Mixture", "MixtureWish", "StagedMixture", "mix", "mix_stages"]
@@ -74,15 +73,19 @@ def mix(
     tokens: npt.NDArray[np.int64],
     wish: MixtureWish,
     quality: npt.NDArray[np.float64] | None = None,
+    *,
+    divisible: bool = False,
 ) -> Mixture:
     """Split and epochs of n documents. `tokens` counts what a document costs in training, end-of-text included.
 
     `quality` (n,) is needed for a `min_quality`; NaN passes every threshold. Every case has a result: an empty corpus,
-    a domain without documents, a budget above everything. Memory: some 60 bytes a document.
+    a domain without documents, a budget above everything. `divisible` documents may be used in part (epochs are then
+    floats): for estimates from a sample. Memory: some 60 bytes a document.
     """
     heldout = _heldout(ids, domains, wish)
     eligible = _eligible(heldout, quality, wish)
-    epochs, plan = _use(ids, domains, sources, tokens, eligible, np.zeros(len(ids), np.int32), wish)
+    used = np.zeros(len(ids), float if divisible else np.int32)
+    epochs, plan = _use(ids, domains, sources, tokens, eligible, used, wish)
     counted = Counted(domains, sources, tokens, _splits(heldout, epochs), epochs, eligible)
     return Mixture(counted.splits, epochs, report_of(counted, plan, wish))
 
@@ -94,12 +97,14 @@ def mix_stages(
     tokens: npt.NDArray[np.int64],
     wishes: Mapping[str, MixtureWish],
     quality: npt.NDArray[np.float64] | None = None,
+    *,
+    divisible: bool = False,
 ) -> StagedMixture:
     """`mix` for stages (name: wish, in training order) that share one supply. The first wish says what is held out."""
     first = next(iter(wishes.values()))
     heldout = _heldout(ids, domains, first)
-    used = np.zeros(len(ids), np.int32)
-    uses: list[npt.NDArray[np.int32]] = []
+    used = np.zeros(len(ids), float if divisible else np.int32)
+    uses: list[npt.NDArray[Any]] = []
     reports: dict[str, dict[str, Any]] = {}
     for name, wish in wishes.items():
         eligible = _eligible(heldout, quality, wish)
@@ -135,7 +140,7 @@ def _eligible(
     return ~heldout & ~(quality < wish.min_quality)
 
 
-def _splits(heldout: npt.NDArray[np.bool_], epochs: npt.NDArray[np.int32]) -> npt.NDArray[np.object_]:
+def _splits(heldout: npt.NDArray[np.bool_], epochs: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
     splits: npt.NDArray[np.object_] = np.where(heldout, HELDOUT, np.where(epochs > 0, TRAIN, UNUSED)).astype(object)
     return splits
 
@@ -146,10 +151,10 @@ def _use(
     sources: npt.NDArray[np.object_],
     tokens: npt.NDArray[np.int64],
     eligible: npt.NDArray[np.bool_],
-    used: npt.NDArray[np.int32],
+    used: npt.NDArray[Any],
     wish: MixtureWish,
-) -> tuple[npt.NDArray[np.int32], Plan]:
-    """How often more each document is used for one wish, and the plan behind it."""
+) -> tuple[npt.NDArray[Any], Plan]:
+    """How often more each document is used for one wish, and the plan behind it; in floats where `used` is."""
     by_domain, by_source = grain(wish)
     rows = np.flatnonzero(eligible)
     members: dict[tuple[str, str], list[int]] = {}
@@ -162,10 +167,13 @@ def _use(
     plan = plan_cells(supply, room, wish)
     budget = min(wish.budget, sum(plan.cells.values()))
     allowed = int(budget * TOLERANCE / (1 if not by_source or not by_domain else max(1, len(cells))))
-    epochs = np.zeros(len(ids), np.int32)
+    epochs = np.zeros(len(ids), used.dtype)
     for cell, wanted in plan.cells.items():
         if cell in cells and wanted:
             which = cells[cell]
+            if used.dtype.kind == "f":
+                epochs[which] = use_divisibly(tokens[which], used[which], wanted)
+                continue
             named = [ids[row] for row in which.tolist()]
             # at the cap the sum may stay below what is allowed, never go above it: no mending
             tolerance = wanted if wanted >= room[cell] else allowed
@@ -179,7 +187,8 @@ def _cap(cell: tuple[str, str], wish: MixtureWish) -> Fraction:
     return exact(min((caps[name] for caps, name in both if name in caps), default=wish.max_epochs))
 
 
-def _room(tokens: npt.NDArray[np.int64], used: npt.NDArray[np.int32], cap: Fraction) -> int:
+def _room(tokens: npt.NDArray[np.int64], used: npt.NDArray[Any], cap: Fraction) -> int:
     """Tokens that documents may still give: each its tokens times the uses left of its cap."""
-    below = used < math.ceil(cap)
-    return max(0, int(int(tokens[below].sum()) * cap - int((tokens[below] * used[below]).sum())))
+    below = used < float(cap)
+    spent = Fraction((tokens[below] * used[below]).sum().item())
+    return max(0, int(int(tokens[below].sum()) * cap - spent))

@@ -24,20 +24,24 @@ _SUMS = ("target_tokens", "shortfall_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Columns over n documents. `eligible`: what the wish may use; `used`: uses so far in all stages, if in stages."""
+    """Columns over n documents; `epochs` are floats where documents are divisible.
+
+    `eligible`: what the wish may use; `used`: uses so far in all stages, if in stages.
+    """
 
     domains: npt.NDArray[np.object_]
     sources: npt.NDArray[np.object_]
     tokens: npt.NDArray[np.int64]
     splits: npt.NDArray[np.object_]
-    epochs: npt.NDArray[np.int32]
+    epochs: npt.NDArray[Any]
     eligible: npt.NDArray[np.bool_]
-    used: npt.NDArray[np.int32] | None = None
+    used: npt.NDArray[Any] | None = None
 
     @property
     def total(self) -> int:
         """Tokens of all uses."""
-        return int((self.tokens * self.epochs).sum())
+        total: int = round((self.tokens * self.epochs).sum())
+        return total
 
 
 def report_of(counted: Counted, plan: Plan, wish: MixtureWish) -> dict[str, Any]:
@@ -46,7 +50,10 @@ def report_of(counted: Counted, plan: Plan, wish: MixtureWish) -> dict[str, Any]
     sources = {str(name): None for name in sorted(set(counted.sources.tolist()) | set(plan.sources))}
     report: dict[str, Any] = {
         "domains": {n: _entry(counted, counted.domains == n, n, plan.shares, plan.domains) for n in names},
-        "sources": {n: _entry(counted, counted.sources == n, n, plan.source_shares, plan.sources) for n in sources},
+        "sources": {
+            n: _entry(counted, counted.sources == n, n, plan.source_shares, plan.sources if n in plan.sources else {})
+            for n in sources
+        },
         "totals": {"budget_tokens": wish.budget, **_totals(counted, wish.budget)},
         "method": method_of(wish),
         "max_epochs": wish.max_epochs,
@@ -168,7 +175,7 @@ def _figures(counted: Counted, mask: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Supply and use of the documents in `mask`. Epochs are uses of the supply: tokens / supply_tokens."""
     tokens, epochs, heldout = counted.tokens, counted.epochs, counted.splits == HELDOUT
     supply = int(tokens[mask & counted.eligible].sum())
-    used = int((tokens[mask] * epochs[mask]).sum())
+    used = round((tokens[mask] * epochs[mask]).sum())
     figures = {
         "documents": int(np.count_nonzero(mask)),
         "documents_used": int(np.count_nonzero(mask & (epochs > 0))),

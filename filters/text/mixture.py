@@ -29,6 +29,7 @@ __all__ = [
     "hash_order",
     "heldout_mask",
     "split_budget",
+    "use_divisibly",
     "use_evenly",
 ]
 
@@ -141,6 +142,22 @@ def use_evenly(
         order = hash_order([ids[row] for row in rows.tolist()], seed, f"epoch {level}")
         more[rows] += choose(tokens[rows], order, rest, tolerance)
     return more
+
+
+def use_divisibly(tokens: Integers, used: npt.NDArray[np.float64], wanted: int) -> npt.NDArray[np.float64]:
+    """As `use_evenly` with documents that can be cut anywhere: all below a level are used up to it. Shape (n,), floats.
+
+    For estimates, where a document stands for many.
+    """
+    if not int(tokens.sum()) or wanted <= 0:
+        return np.zeros(len(tokens))
+    order = np.argsort(used, kind="stable")
+    mass = np.cumsum(tokens[order].astype(float))
+    spent = np.cumsum(tokens[order] * used[order])
+    levels = (wanted + spent) / mass  # if the first k documents are brought to one level
+    above = np.append(used[order][1:], np.inf)
+    level = float(levels[np.flatnonzero((levels <= above) & (mass > 0))[0]])
+    return np.maximum(0.0, level - used)
 
 
 def choose(tokens: Integers, order: npt.NDArray[np.uint64], wanted: int, tolerance: int = 0) -> npt.NDArray[np.bool_]:

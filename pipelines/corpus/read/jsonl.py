@@ -16,7 +16,7 @@ from pipelines.compressed import DamagedError, read_blocks
 from pipelines.corpus.read.records import Problem, Record, shown
 from schemas.recipe import SourceConfig
 
-__all__ = ["read_jsonl"]
+__all__ = ["parse_line", "read_jsonl"]
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -30,7 +30,7 @@ def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
     number = 0
     try:
         for number, line in _lines(path):
-            found = _parse(path, number, line, config.id)
+            found = parse_line(path, number, line, config.id)
             if found is not None:
                 yield found
     except DamagedError as error:
@@ -44,7 +44,8 @@ def read_jsonl(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
         )
 
 
-def _parse(path: str, number: int, line: bytes, id_key: str | None) -> Record | Problem | None:
+def parse_line(path: str, number: int, line: bytes, id_key: str | None) -> Record | Problem | None:
+    """The record of one line, or what is wrong with it; None for a blank line. `id_key` names the key of the id."""
     try:
         fields: Any = orjson.loads(line)
         if isinstance(fields, dict) and isinstance(fields.get(id_key), float):
