@@ -57,7 +57,7 @@ def plan_reconciling(t: OfficeHand, goal: Goal) -> Plan:
     why = t.pick("{n} numbers differ; they go into {p}.", "I write {p} with {n} rows.", "So {p} gets {n} rows.",
                  n=len(plan.rows), p=plan.report)  # fmt: skip
     yield from t.go("write_file", {"path": plan.report, "content": content}, why, wrong)
-    t.summary.append(f"{plan.report}: {len(plan.rows)} of {len(plan.invoices)} invoices or entries differ.")
+    t.summary.append(f"{plan.report}: {len(plan.rows)} invoice numbers differ; {len(plan.invoices)} invoices read.")
 
 
 def _sum_invoice(t: OfficeHand, invoice: Invoice) -> None:

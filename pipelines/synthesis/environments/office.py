@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from email.utils import parseaddr
+from email.utils import getaddresses
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +201,10 @@ class OfficeEnvironment(Environment):
     def _draft_mail(
         self, folder: OfficeFolder, to: str, subject: str, body: str, in_reply_to: str | None = None
     ) -> ToolResult:
-        name, address = parseaddr(to)
+        found = getaddresses([to])
+        if len(found) != 1:
+            return ToolResult(f"Error: a draft has one recipient, received {len(found)}", True, "tool_error")
+        name, address = found[0]
         if not _ADDRESS.fullmatch(address):
             return ToolResult(f"Error: {to!r} is not a mail address", True, "tool_error")
         headers = {"To": f"{name} <{address}>" if name else address, "Subject": subject}

@@ -85,7 +85,7 @@ def make_reconciling(b: Builder, budget: float) -> Goal:
         "where the two differ, also if only one side has it (the other is 0.00); difference = invoiced less booked, "
         "amounts with two decimals, sorted by invoice number. Change nothing else."
     )
-    tools = {"write_file", *(("query_database",) if table else ())}
+    tools = {"write_file", "delete_file", *(("query_database",) if table else ())}
     plan = Reconciliation(folder, invoices, sheet, page, table, tuple(bookings), report, rows)
     wants = (*(_row_want(report, row) for row in rows), _whole_want(report, rows))
     return Goal("reconcile", text, wants, frozenset(tools), plan)

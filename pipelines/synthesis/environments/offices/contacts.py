@@ -85,7 +85,9 @@ def make_merging(b: Builder, budget: float) -> Goal:
         "lists as they are."
     )
     wants = (*(_row_want(target, row) for row in rows), _whole_want(target, rows))
-    return Goal("merge", text, wants, frozenset({"write_file"}), Merge(written, target, tuple(ordered), rows))
+    return Goal(
+        "merge", text, wants, frozenset({"write_file", "delete_file"}), Merge(written, target, tuple(ordered), rows)
+    )
 
 
 def _entry(b: Builder, company: Company) -> Entry:

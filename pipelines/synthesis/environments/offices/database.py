@@ -17,10 +17,10 @@ from pipelines.synthesis.environments.offices.world import Table
 
 __all__ = ["OfficeDatabase"]
 
-STEPS_A_TICK, MOST_TICKS = 1_000, 2_000  # two million steps: some tens of milliseconds
+STEPS_A_TICK, MOST_TICKS = 1_000, 500  # half a million steps: some milliseconds, at most 40,000 rows to sort
 SHOWN_ROWS, SHOWN_TEXT = 100, 300
 MOST_PAGES = 2_000  # of 4 KiB
-MOST_SQL, MOST_TEXT = 20_000, 1_000_000  # bytes
+MOST_SQL, MOST_TEXT, MOST_COLUMNS = 20_000, 4_000, 64  # bytes, bytes; with the steps they bound the memory
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _WRITES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _FUNCTIONS = frozenset(
@@ -49,6 +49,8 @@ class OfficeDatabase:
                 self._connection.executemany(f"INSERT INTO {name} VALUES ({marks})", table.rows)  # noqa: S608 - own names
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_TEXT)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MOST_SQL)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
+        self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         self._ticks = 0
         self._refused = ""
 

@@ -67,7 +67,7 @@ def csv_text(rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
 def read_csv(text: str) -> list[list[str]]:
     """The rows of a CSV text without blanks around values; empty lines are left out."""
     try:
-        rows = list(csv.reader(io.StringIO(text), skipinitialspace=True))
+        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff")), skipinitialspace=True))
     except csv.Error as error:
         raise UnreadableDocumentError(f"not readable as CSV: {error}") from error
     return [[value.strip() for value in row] for row in rows if any(value.strip() for value in row)]

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import openpyxl
+from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 from openpyxl.utils import column_index_from_string, get_column_letter
 
 from pipelines.synthesis.environments.offices.documents import (
@@ -24,6 +25,7 @@ from pipelines.synthesis.environments.offices.documents import (
 __all__ = ["EditRefusedError", "move_event", "set_cells"]
 
 SHOWN_CELLS = 12
+MOST_TEXT, MOST_NUMBER = 1_000, 1e15
 
 
 class EditRefusedError(Exception):
@@ -54,8 +56,7 @@ def set_cells(path: str, data: bytes, page: str, cells: Sequence[dict[str, Any]]
         if column_index_from_string(column) > columns or row > rows + 1:
             corner = f"A1 to {get_column_letter(columns)}{rows}"
             raise EditRefusedError(f"{place} is outside the table ({corner}); row {rows + 1} may be added", "not_found")
-        if isinstance(value, str) and value.startswith("="):
-            raise EditRefusedError(f"{place}: give the value, not a formula")
+        _check_value(place, value)
         _check_sort(grid, column, place, value)
         rows = max(rows, row)
         now[place] = value
@@ -72,6 +73,19 @@ def set_cells(path: str, data: bytes, page: str, cells: Sequence[dict[str, Any]]
 def _split(place: str) -> tuple[str, int]:
     column = place.rstrip("0123456789")
     return column, int(place[len(column) :])
+
+
+def _check_value(place: str, value: Cell) -> None:
+    """Raises EditRefusedError for what a cell of these sheets cannot hold."""
+    if isinstance(value, str):
+        if value.startswith("="):
+            raise EditRefusedError(f"{place}: give the value, not a formula")
+        if len(value) > MOST_TEXT or ILLEGAL_CHARACTERS_RE.search(value):
+            raise EditRefusedError(
+                f"{place}: text of a cell has at most {MOST_TEXT} characters and no control characters"
+            )
+    elif value is not None and not abs(value) <= MOST_NUMBER:  # also true of NaN
+        raise EditRefusedError(f"{place}: a number of a cell is finite and at most {MOST_NUMBER:g}")
 
 
 def _check_sort(grid: dict[str, Cell], column: str, place: str, value: Cell) -> None:

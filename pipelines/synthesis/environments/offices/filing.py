@@ -12,7 +12,7 @@ from pipelines.synthesis.environments.offices.world import Builder, Goal, Want, 
 
 __all__ = ["Filing", "Paper", "make_filing", "make_renaming"]
 
-TOOLS = frozenset({"move_file", "make_folder"})
+TOOLS = frozenset({"move_file", "make_folder", "delete_file"})
 INBOXES = ("Inbox", "Incoming", "Scans", "Unsorted", "Post in", "To file")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -21,8 +20,8 @@ class OfficeFolder(Workspace):
     """A temporary folder, removed by `close`. Nothing in it is ever run."""
 
     def __init__(self) -> None:
-        self._top = tempfile.mkdtemp(prefix="datamix-office-")
-        super().__init__(Path(self._top) / "office", None)
+        self._top = tempfile.TemporaryDirectory(prefix="datamix-office-", ignore_cleanup_errors=True)
+        super().__init__(Path(self._top.name) / "office", None)
 
     def fill(self, files: Mapping[str, bytes], folders: frozenset[str]) -> None:
         """Make the folder hold exactly these."""
@@ -34,7 +33,7 @@ class OfficeFolder(Workspace):
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self._top, ignore_errors=True)
+        self._top.cleanup()
 
     def path_of(self, path: str) -> str:
         """A path as it is stored: relative, without `.` and doubled slashes; "." is the top. Raises WorkspaceError."""
@@ -102,10 +101,16 @@ class OfficeFolder(Workspace):
         return name
 
     def delete(self, path: str) -> str:
-        """Remove one file. Raises WorkspaceError."""
-        self.bytes_of(path)
+        """Remove one file or empty folder. Raises WorkspaceError."""
         name = self.path_of(path)
-        (self.root / name).unlink()
+        place = self.root / name
+        if place.is_dir() and name != ".":
+            if any(place.iterdir()):
+                raise WorkspaceError(f"the folder {name} is not empty; nothing was deleted", "tool_error")
+            place.rmdir()
+            return name
+        self.bytes_of(path)
+        place.unlink()
         return name
 
     def entries(self, path: str = ".") -> list[str]:

@@ -56,7 +56,7 @@ TOOLS = [
     ),
     _tool("move_file", "Move or rename a file; `to` is its new path.", {"path": _TEXT, "to": _TEXT}, ["path", "to"]),
     _tool("make_folder", "Make a folder.", {"path": _TEXT}, ["path"]),
-    _tool("delete_file", "Delete a file.", {"path": _TEXT}, ["path"]),
+    _tool("delete_file", "Delete a file or an empty folder.", {"path": _TEXT}, ["path"]),
     _tool(
         "edit_sheet",
         "Set cells of an xlsx sheet.",
