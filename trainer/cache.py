@@ -9,7 +9,7 @@ __all__ = ["KeyValueCache"]
 
 
 class KeyValueCache:
-    """Grows by doubling; slot = pass · layers + layer.
+    """Grows by doubling; slots are counted in the order in which layers are run.
 
     Memory: 2 · slots · tokens · kv_heads · head_dim values. `length` counts the tokens that every slot holds.
     """

@@ -30,6 +30,7 @@ from schemas.files import TEMPORARY_PREFIX, digest_of, read_json, sha256_file, w
 from trainer.config import LoopedConfig, read_config
 from trainer.model import LoopedTransformer
 from trainer.optimizer import load_optimizer_state, optimizer_tensors
+from trainer.sharding import slice_like, whole
 
 __all__ = [
     "CheckpointState",
@@ -102,14 +103,21 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     state: CheckpointState,
     tokenizer: Path | None = None,
+    leads: bool = True,
 ) -> None:
     """Write `target` atomically; `tokenizer` is a folder whose files are copied into it.
 
+    All processes of a sharded model must call it, to put tensors together; the one that `leads` writes.
+
     Raises DatamixError when the disk refuses (full, read-only): nothing half-written is left.
     """
+    weights = {name: whole(tensor) for name, tensor in model.named_parameters()}
+    moments = optimizer_tensors(model, optimizer)
+    if not leads:
+        return
     with _whole_folder(target) as folder:
-        _save_tensors({name: t.detach().cpu() for name, t in model.state_dict().items()}, folder / _WEIGHTS)
-        _save_tensors(optimizer_tensors(model, optimizer), folder / _OPTIMIZER)
+        _save_tensors(weights, folder / _WEIGHTS)
+        _save_tensors(moments, folder / _OPTIMIZER)
         write_json(folder / "config.json", model.config.to_json())
         for source in sorted(tokenizer.iterdir()) if tokenizer and tokenizer.is_dir() else []:
             if source.is_file() and not source.name.startswith("."):
@@ -189,8 +197,11 @@ def _load_weights(folder: Path, model: nn.Module) -> None:
         raise InputError("no such file", path=str(path), todo="Give the folder of a checkpoint") from None
     except SafetensorError as error:
         raise InputError(f"not a safetensors file ({error})", path=str(path), todo="Restore the checkpoint") from None
-    _check_tensors(path, tensors, model.state_dict())
-    model.load_state_dict({name: tensor.to(torch.float32) for name, tensor in tensors.items()})
+    parameters = dict(model.named_parameters())
+    _check_tensors(path, tensors, parameters)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(slice_like(parameter, tensors[name].to(torch.float32)))
 
 
 def _check_tensors(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

@@ -26,7 +26,10 @@ _FIXED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class LoopedConfig:
-    """Shape of a looped transformer. `num_hidden_layers` counts physical layers; each runs `num_loops` times."""
+    """Shape of a looped transformer. `num_hidden_layers` counts physical layers; each runs `num_loops` times.
+
+    The fields from `loop_middle_layers` on are variants for ablations, as schemas.recipe.ModelConfig describes them.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -42,22 +45,53 @@ class LoopedConfig:
     tie_word_embeddings: bool
     skip_loop_final_norm: bool
     initializer_range: float
+    loop_middle_layers: int | None = None
+    loop_loss_weights: tuple[float, ...] = ()
+    loop_share_kv: bool = False
+    loop_input_injection: bool = False
 
     @classmethod
     def from_recipe(cls, model: ModelConfig, vocab_size: int) -> LoopedConfig:
         """The recipe's `model` part with the vocabulary of the shards; `head_dim` null becomes hidden/heads."""
         values = model.model_dump()
         values["head_dim"] = model.head_dim or model.hidden_size // model.num_attention_heads
+        values["loop_loss_weights"] = tuple(model.loop_loss_weights)
         return cls(vocab_size=vocab_size, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """What `config.json` of a checkpoint holds."""
-        return {**_FIXED, **asdict(self), "torch_dtype": "float32"}
+        """What `config.json` of a checkpoint holds; a variant that is off is not mentioned."""
+        off = [name for name, default in _VARIANTS.items() if getattr(self, name) == default]
+        values = {name: value for name, value in asdict(self).items() if name not in off}
+        return {**_FIXED, **values, "torch_dtype": "float32"}
 
     @property
-    def cache_slots(self) -> int:
-        """Key/value caches of one sequence: one for each layer of each pass."""
-        return self.num_loops * self.num_hidden_layers
+    def blocks(self) -> tuple[range, range, range]:
+        """Physical layers that run once before the passes, in every pass, and once after them."""
+        count = self.num_hidden_layers
+        middle = count if self.loop_middle_layers is None else self.loop_middle_layers
+        first = (count - middle) // 2
+        return range(first), range(first, first + middle), range(first + middle, count)
+
+    @property
+    def variants(self) -> list[str]:
+        """Names of the variants that are on and change what the model computes."""
+        on = [name for name, default in _VARIANTS.items() if getattr(self, name) != default]
+        return [name for name in on if name != "loop_loss_weights"]  # that one only changes the training
+
+    def cache_slots(self, num_loops: int | None = None) -> int:
+        """Key/value caches of one sequence: one for each layer that is run, or for each physical one if shared."""
+        if self.loop_share_kv:
+            return self.num_hidden_layers
+        middle = len(self.blocks[1])
+        return self.num_hidden_layers - middle + middle * (num_loops or self.num_loops)
+
+
+_VARIANTS: dict[str, Any] = {
+    "loop_middle_layers": None,
+    "loop_loss_weights": (),
+    "loop_share_kv": False,
+    "loop_input_injection": False,
+}
 
 
 def read_config(folder: str | Path) -> LoopedConfig:
@@ -83,6 +117,8 @@ def read_config(folder: str | Path) -> LoopedConfig:
         )
     values = {}
     for item in fields(LoopedConfig):
+        if item.name in _VARIANTS and item.name not in raw:
+            continue
         if item.name not in raw:
             raise InputError("missing", path=str(path), field=item.name, todo="Write the field into config.json")
         values[item.name] = raw[item.name]
@@ -91,4 +127,6 @@ def read_config(folder: str | Path) -> LoopedConfig:
             raise InputError(
                 f"received {raw[name]!r}, this model has {allowed!r}", path=str(path), field=name, todo="Not supported"
             )
+    if "loop_loss_weights" in values:
+        values["loop_loss_weights"] = tuple(values["loop_loss_weights"])
     return LoopedConfig(**values)

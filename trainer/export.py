@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from schemas.files import write_json
 from trainer.checkpoint import load_model
 from trainer.config import LoopedConfig
 
-__all__ = ["TYPES", "export_hf", "export_llama", "unrolled_tensors"]
+__all__ = ["TYPES", "export_hf", "export_llama", "refuse_variants", "unrolled_tensors"]
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
@@ -25,47 +26,62 @@ def export_hf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> li
     """Write a Hugging Face folder: config.json (model_type nanbeige), model.safetensors, tokenizer, chat template.
 
     `kind` is f32, bf16 or f16. The official modelling code reads the folder (with transformers 4.51.3; see docs), and
-    so does `trainer.checkpoint.load_model`. Raises UsageError for another kind or when `out` has a config.json.
+    so does `trainer.checkpoint.load_model`. Raises UsageError for another kind, for a variant of the loop that the
+    architecture does not have, or when `out` has a config.json.
     """
     model = load_model(checkpoint)
-    return _write(Path(checkpoint), Path(out), model.config.to_json(), model.state_dict(), kind)
+    refuse_variants(checkpoint, model.config, "hf", allowed=())
+    config = dataclasses.replace(model.config, loop_loss_weights=())  # of the training only
+    return _write(Path(checkpoint), Path(out), config.to_json(), model.state_dict(), kind)
 
 
 def export_llama(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> list[Path]:
-    """Write the same function as a plain Llama of num_hidden_layers · num_loops layers, each weight repeated.
+    """Write the same function as a plain Llama that has every layer as often as it is run, each weight repeated.
 
     Exact only where no norm stands between the passes: raises UsageError unless `skip_loop_final_norm` is true or
-    there is one pass. Files grow by the number of passes.
+    there is one pass, and for variants other than `loop_middle_layers`. Files grow by the number of passes.
     """
     model = load_model(checkpoint)
     config = model.config
+    refuse_variants(checkpoint, config, "llama", allowed=("loop_middle_layers",))
     if config.num_loops > 1 and not config.skip_loop_final_norm:
         raise UsageError(
             f"{checkpoint}: skip_loop_final_norm is false, so a norm stands between its {config.num_loops} passes and "
             "no plain Llama computes the same. Export to hf or gguf (architecture nanbeige)"
         )
-    written = config.to_json()
-    for name in ("num_loops", "skip_loop_final_norm"):
-        del written[name]
+    written = {name: value for name, value in config.to_json().items() if "loop" not in name}
     written |= {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "num_hidden_layers": config.num_hidden_layers * config.num_loops,
+        "num_hidden_layers": len(_order(config)),
     }
     return _write(Path(checkpoint), Path(out), written, unrolled_tensors(model.state_dict(), config), kind)
 
 
+def refuse_variants(checkpoint: str | Path, config: LoopedConfig, form: str, allowed: tuple[str, ...]) -> None:
+    """Raise UsageError when the model has a variant of the loop, other than `allowed`, that `form` cannot say."""
+    refused = [name for name in config.variants if name not in allowed]
+    if refused:
+        raise UsageError(
+            f"{checkpoint}: {' and '.join(refused)} cannot be written as {form}: what reads it would compute something "
+            "else. Only datamix itself runs this checkpoint"
+        )
+
+
+def _order(config: LoopedConfig) -> list[int]:
+    """Physical layers in the order in which they are run."""
+    first, middle, last = config.blocks
+    return [*first, *list(middle) * config.num_loops, *last]
+
+
 def unrolled_tensors(tensors: dict[str, Tensor], config: LoopedConfig) -> dict[str, Tensor]:
-    """The state dict with layer i of pass p as layer p · num_hidden_layers + i."""
-    unrolled: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        parts = name.split(".")
-        if parts[1] != "layers":
-            unrolled[name] = tensor
-            continue
-        for loop in range(config.num_loops):
-            parts[2] = str(loop * config.num_hidden_layers + int(name.split(".")[2]))
-            unrolled[".".join(parts)] = tensor.clone()
+    """The state dict with every layer as often as it is run, in that order (pass by pass)."""
+    unrolled = {name: tensor for name, tensor in tensors.items() if name.split(".")[1] != "layers"}
+    for place, layer in enumerate(_order(config)):
+        start = f"model.layers.{layer}."
+        for name, tensor in tensors.items():
+            if name.startswith(start):
+                unrolled[f"model.layers.{place}.{name.removeprefix(start)}"] = tensor.clone()
     return unrolled
 
 

@@ -41,7 +41,7 @@ class Decoder:
     def __init__(self, model: LoopedTransformer, num_loops: int | None = None) -> None:
         self.model = model
         self.num_loops = num_loops or model.config.num_loops
-        self._cache = KeyValueCache(self.num_loops * model.config.num_hidden_layers)
+        self._cache = KeyValueCache(model.config.cache_slots(self.num_loops))
         self._held: list[int] = []
 
     @torch.no_grad()

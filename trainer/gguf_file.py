@@ -18,6 +18,7 @@ from schemas.errors import CheckError, DatamixError, InputError, UsageError
 from schemas.files import atomic_path, read_json
 from trainer.checkpoint import load_model
 from trainer.config import LoopedConfig
+from trainer.export import refuse_variants
 
 __all__ = ["GGUF_TYPES", "export_gguf"]
 
@@ -42,13 +43,15 @@ def export_gguf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> 
     """Write `out` (a .gguf file, atomically) from a checkpoint folder with its tokenizer.json; returns its path.
 
     `kind` is f32, f16, bf16 or q8_0; vectors stay f32, and q8_0 leaves matrices whose rows are no multiple of 32 in
-    f16. Raises UsageError for another kind, InputError for a tokenizer that is no byte-level BPE, DatamixError when the
-    gguf package is missing, CheckError when what was written does not read back.
+    f16. Raises UsageError for another kind or a variant of the loop that llama.cpp does not have, InputError for a
+    tokenizer that is no byte-level BPE, DatamixError when the gguf package is missing, CheckError when what was written
+    does not read back.
     """
     if kind not in GGUF_TYPES:
         raise UsageError(f"type {kind!r} is unknown. Types: {', '.join(GGUF_TYPES)}")
     gguf = _package()
     model = load_model(checkpoint)
+    refuse_variants(checkpoint, model.config, "gguf", allowed=())
     target = Path(out)
     with atomic_path(target) as temporary:
         writer = gguf.GGUFWriter(temporary, _ARCHITECTURE)

@@ -13,13 +13,14 @@ same in every pass; every pass attends to its own keys and values only, so decod
 
 A batch is one packed row: `input_ids` (tokens,) and `segment_lengths` that sum to tokens. Positions restart at each
 segment and attention never crosses one. With `skip_loop_final_norm` the model equals a plain Llama whose layer list
-is repeated `num_loops` times.
+is repeated `num_loops` times. Variants of the loop (schemas.recipe.ModelConfig) are off unless the recipe says so.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import count
 
 import torch
 import torch.nn.functional as functional
@@ -29,25 +30,12 @@ from torch.utils.checkpoint import checkpoint
 from trainer.attention import cached_attention, segment_attention
 from trainer.cache import KeyValueCache
 from trainer.config import LoopedConfig
+from trainer.kernels import rms_norm, rotary_tables, rotate
+from trainer.loss import weighted_cross_entropy
 
-__all__ = ["LoopedTransformer", "rotary_tables"]
+__all__ = ["LoopedTransformer"]
 
-
-def rotary_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, each (tokens, 1, head_dim / 2) in float32, of the rotary angle position · theta^(-2i/head_dim).
-
-    RoFormer (arXiv 2104.09864) in its rotate-half form: element i turns with element i + head_dim / 2.
-    """
-    steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
-    angles = positions.to(torch.float32)[:, None] * (theta**-steps)[None, :]
-    return angles.cos()[:, None, :], angles.sin()[:, None, :]
-
-
-def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn (tokens, heads, head_dim) by the tables, in float32; returns the type of `x`."""
-    cos, sin = tables
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+KeyValue = tuple[Tensor, Tensor]
 
 
 class RMSNorm(nn.Module):
@@ -59,7 +47,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return rms_norm(x, self.weight, self.eps)
 
 
 class Attention(nn.Module):
@@ -84,15 +72,15 @@ class Attention(nn.Module):
         segment_lengths: Sequence[int],
         cache: KeyValueCache | None,
         slot: int,
-    ) -> Tensor:
+        shared: KeyValue | None,
+    ) -> tuple[Tensor, KeyValue]:
         query = rotate(self.q_proj(x).unflatten(-1, (self.heads, self.head_dim)), tables)
-        key = rotate(self.k_proj(x).unflatten(-1, (self.kv_heads, self.head_dim)), tables)
-        value = self.v_proj(x).unflatten(-1, (self.kv_heads, self.head_dim))
-        if cache is None:
-            out = segment_attention(query, key, value, segment_lengths)
-        else:
-            out = cached_attention(query, *cache.extend(slot, key, value))
-        return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
+        if shared is None:
+            key = rotate(self.k_proj(x).unflatten(-1, (self.kv_heads, self.head_dim)), tables)
+            value = self.v_proj(x).unflatten(-1, (self.kv_heads, self.head_dim))
+            shared = (key, value) if cache is None else cache.extend(slot, key, value)
+        out = segment_attention(query, *shared, segment_lengths) if cache is None else cached_attention(query, *shared)
+        return self.o_proj(out.flatten(-2)), shared
 
 
 class SwiGLU(nn.Module):
@@ -125,9 +113,12 @@ class Layer(nn.Module):
         segment_lengths: Sequence[int],
         cache: KeyValueCache | None = None,
         slot: int = 0,
-    ) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), tables, segment_lengths, cache, slot)
-        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+        shared: KeyValue | None = None,
+    ) -> tuple[Tensor, KeyValue]:
+        """The stream after this layer, and the keys and values that it attended to (`shared` where they were given)."""
+        out, attended = self.self_attn(self.input_layernorm(x), tables, segment_lengths, cache, slot, shared)
+        x = x + out
+        return x + self.mlp(self.post_attention_layernorm(x)), attended
 
 
 class Stack(nn.Module):
@@ -176,30 +167,57 @@ class LoopedTransformer(nn.Module):
         segment_lengths: Sequence[int],
         cache: KeyValueCache | None = None,
         num_loops: int | None = None,
+        exits: list[Tensor] | None = None,
     ) -> Tensor:
         """Hidden states (tokens, hidden_size) after the last norm.
 
         With a `cache` the tokens continue the one sequence in it (`segment_lengths` is then not used) and their keys
-        and values are added to it. `num_loops` runs another number of passes than the model was trained with.
+        and values are added to it. `num_loops` runs another number of passes than the model was trained with. `exits`
+        is given the hidden states after every pass but the last, each behind the norm.
         """
-        loops = num_loops or self.config.num_loops
-        positions = _positions(input_ids, segment_lengths, cache)
-        tables = rotary_tables(positions, self.config.head_dim, self.config.rope_theta)
-        layers = len(self.model.layers)
-        x = self.model.embed_tokens(input_ids)
-        for loop in range(loops):
-            for index, layer in enumerate(self.model.layers):
+        config, loops = self.config, num_loops or self.config.num_loops
+        tables = rotary_tables(_positions(input_ids, segment_lengths, cache), config.head_dim, config.rope_theta)
+        slots, attended = count(), dict[int, KeyValue]()
+
+        def through(layers: range, x: Tensor) -> Tensor:
+            for index in layers:
+                slot, shared = (index, attended.get(index)) if config.loop_share_kv else (next(slots), None)
+                arguments = (x, tables, segment_lengths, cache, slot, shared)
                 if self.activation_checkpointing and cache is None and torch.is_grad_enabled():
-                    x = checkpoint(layer, x, tables, segment_lengths, use_reentrant=False)
+                    x, pair = checkpoint(self.model.layers[index], *arguments, use_reentrant=False)
                 else:
-                    x = layer(x, tables, segment_lengths, cache, loop * layers + index)
-            if not self.config.skip_loop_final_norm:
+                    x, pair = self.model.layers[index](*arguments)
+                if config.loop_share_kv:
+                    attended[index] = pair
+            return x
+
+        first, middle, last = config.blocks  # without the variant every layer is in the middle
+        x = entry = through(first, self.model.embed_tokens(input_ids))
+        for loop in range(loops):
+            x = through(middle, x + entry if loop and config.loop_input_injection else x)
+            if loop + 1 < loops and not config.skip_loop_final_norm:
                 x = self.model.norm(x)
-        if self.config.skip_loop_final_norm:
-            x = self.model.norm(x)
+            if loop + 1 < loops and exits is not None:
+                exits.append(self.model.norm(x) if config.skip_loop_final_norm else x)
+        x = self.model.norm(through(last, x))
         if cache is not None:
             cache.advance(input_ids.shape[0])
         return x  # type: ignore[no-any-return]
+
+    def loss(self, input_ids: Tensor, segment_lengths: Sequence[int], targets: Tensor, weights: Tensor) -> Tensor:
+        """Sum over the tokens at the positions `targets` of weight · −log p, a float32 scalar; what training calls.
+
+        Token i is predicted by the hidden state of token i − 1, so a segment's first token cannot be a target. With
+        `loop_loss_weights` every pass predicts and has its share of the loss. Logits exist for targets only.
+        """
+        shares = self.config.loop_loss_weights
+        exits: list[Tensor] = []
+        last = self.hidden(input_ids, segment_lengths, exits=exits if shares else None)
+        wanted = input_ids[targets]
+        total = weighted_cross_entropy(last[targets - 1], self.output_weight, wanted, weights * (1 - sum(shares)))
+        for share, early in zip(shares, exits, strict=bool(shares)):
+            total = total + weighted_cross_entropy(early[targets - 1], self.output_weight, wanted, weights * share)
+        return total
 
     def forward(
         self,
@@ -210,7 +228,7 @@ class LoopedTransformer(nn.Module):
     ) -> Tensor:
         """Logits (tokens, vocab_size); without `segment_lengths` the row is one segment.
 
-        Training does not call this: it takes `hidden` and makes logits for trained tokens only (`trainer.loss`).
+        Training does not call this: its `loss` makes logits for trained tokens only.
         """
         lengths = [input_ids.shape[0]] if segment_lengths is None else segment_lengths
         return functional.linear(self.hidden(input_ids, lengths, cache, num_loops), self.output_weight)

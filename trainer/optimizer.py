@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from trainer.sharding import slice_like, whole
+
 __all__ = ["learning_rate_at", "load_optimizer_state", "make_optimizer", "optimizer_tensors"]
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -36,11 +38,11 @@ def learning_rate_at(step: int, steps: int, *, peak: float, warmup_steps: int, d
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as "parameter.moment" tensors, for safetensors."""
+    """The optimizer's state as whole "parameter.moment" tensors, for safetensors (every process of several calls)."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         for moment, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{name}.{moment}"] = value.detach().to("cpu")
+            tensors[f"{name}.{moment}"] = whole(value)
     return tensors
 
 
@@ -48,6 +50,8 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, ten
     """The inverse of `optimizer_tensors`. Raises KeyError when a parameter has some moments but not all."""
     for name, parameter in model.named_parameters():
         if any(f"{name}.{moment}" in tensors for moment in _MOMENTS):
+            found = {moment: tensors[f"{name}.{moment}"] for moment in _MOMENTS}
             optimizer.state[parameter] = {
-                moment: tensors[f"{name}.{moment}"].to(parameter.device) for moment in _MOMENTS
+                moment: slice_like(parameter, tensor) if tensor.dim() else tensor.to(parameter.device)
+                for moment, tensor in found.items()
             }

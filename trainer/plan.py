@@ -15,8 +15,8 @@ __all__ = ["PHASES", "StagePlan", "TrainPlan", "plan_training", "training_key"]
 
 PHASES = ("pretrain", "sft")
 
-# Fields of recipe.train that say how often to save or how fast to go, and change no weight.
-_WITHOUT_EFFECT = ("checkpoint_every", "keep_checkpoints", "threads")
+# Fields of recipe.train that say how often to save, how fast to go or where the model lies, and change no weight.
+_WITHOUT_EFFECT = ("checkpoint_every", "keep_checkpoints", "sharding", "threads")
 
 
 @dataclass(frozen=True, slots=True)

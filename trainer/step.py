@@ -11,8 +11,8 @@ from torch import Tensor
 
 from schemas.errors import DatamixError
 from trainer.groups import Group, RowPlan
-from trainer.loss import weighted_cross_entropy
 from trainer.model import LoopedTransformer
+from trainer.sharding import whole
 from trainer.world import World
 
 __all__ = ["NonFiniteError", "StepCounts", "StepSettings", "gradient_step", "group_loss"]
@@ -80,15 +80,18 @@ def gradient_step(
     optimizer.zero_grad(set_to_none=True)
     divisor = trained if settings.loss == "token-mean" else samples
     loss_sum, fault = 0.0, ""
+    idle = _idle_runs(plans, world)
     for owner, group in [(plan, group) for plan in plans for group in plan.groups]:
-        if group.trained_tokens and not fault:
+        if group.trained_tokens and (world.sharded or not fault):
             loss = group_loss(model, group, settings, divisor, world)
             loss_sum += float(loss.detach())
-            if math.isfinite(loss_sum):
+            if not math.isfinite(loss_sum):
+                fault = fault or _fault(owner, group, loss_sum)
+            if world.sharded or not fault:
                 loss.backward()  # type: ignore[no-untyped-call]
-            else:
-                fault = _fault(owner, group, loss_sum)
         advance(len(group.input_ids))
+    for _ in range(idle):
+        group_loss(model, _IDLE, settings, 1, world, weight=0.0).backward()  # type: ignore[no-untyped-call]
     if world.total([float(bool(fault))])[0]:  # every process leaves together
         raise NonFiniteError(fault or "another process met a loss that is not finite: see its message")
     loss_mean, grad_norm = None, None
@@ -104,14 +107,31 @@ def gradient_step(
     return StepCounts(loss_mean, grad_norm, rows, segments, tokens, trained, empty, *left_out)
 
 
+def _idle_runs(plans: list[RowPlan], world: World) -> int:
+    """Runs without effect that this process needs: a sharded layer works only when all processes run it together."""
+    if not world.sharded:
+        return 0
+    runs = sum(group.trained_tokens > 0 for plan in plans for group in plan.groups)
+    return world.most(runs) - runs
+
+
+_IDLE = Group(torch.zeros(2, dtype=torch.int64), torch.tensor([False, True]), [2], [0])
+
+
 def group_loss(
-    model: LoopedTransformer, group: Group, settings: StepSettings, divisor: int, world: World | None = None
+    model: LoopedTransformer,
+    group: Group,
+    settings: StepSettings,
+    divisor: int,
+    world: World | None = None,
+    weight: float = 1.0,
 ) -> Tensor:
-    """This group's part of the step's loss: a float32 scalar.
+    """This group's part of the step's loss, times `weight`: a float32 scalar.
 
     token-mean: sum over trained tokens / divisor; sample-mean: sum over segments of their mean / divisor.
     """
-    device = world.device if world else torch.device("cpu")
+    world = world or World()
+    device = world.device
     targets = group.targets.nonzero()[:, 0]
     if settings.loss == "token-mean":
         weights = torch.full(targets.shape, 1 / divisor, dtype=torch.float32)
@@ -119,13 +139,11 @@ def group_loss(
         by_segment = group.trained_by_segment()
         segment_of = torch.repeat_interleave(torch.tensor(group.segment_lengths))[targets]
         weights = 1 / (by_segment[segment_of].to(torch.float32) * divisor)
-    input_ids = group.input_ids.to(device)
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.bf16):
-        hidden = model.hidden(input_ids, group.segment_lengths)
-        # token i is predicted by the hidden state of token i − 1; the loader never marks a segment's first token
-        return weighted_cross_entropy(
-            hidden[(targets - 1).to(device)], model.output_weight, input_ids[targets.to(device)], weights.to(device)
-        )
+    # casts of weights are kept for the next pass, except where that would keep what FSDP2 lets go
+    half = torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16, cache_enabled=not world.sharded)
+    with half:
+        weights = weights.to(device) * weight
+        return model.loss(group.input_ids.to(device), group.segment_lengths, targets.to(device), weights)
 
 
 def _fault(plan: RowPlan, group: Group, loss: float) -> str:
@@ -140,6 +158,8 @@ def _fault(plan: RowPlan, group: Group, loss: float) -> str:
 def _sum_and_clip(model: LoopedTransformer, clip_norm: float, world: World) -> float:
     """Sum gradients over the processes and scale them to at most `clip_norm`; returns the norm before."""
     parameters = list(model.parameters())
+    if world.sharded:  # summed in backward
+        return float(whole(torch.nn.utils.clip_grad_norm_(parameters, clip_norm)))
     for parameter in parameters:
         if parameter.grad is None:  # this process had no trained token
             parameter.grad = torch.zeros_like(parameter)

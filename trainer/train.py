@@ -37,6 +37,7 @@ from trainer.metrics import MetricsLog, read_metrics, stage_totals
 from trainer.model import LoopedTransformer
 from trainer.optimizer import learning_rate_at, make_optimizer
 from trainer.plan import PHASES, StagePlan, plan_training, training_key
+from trainer.sharding import shard_model
 from trainer.signals import StopRequest, TrainingStopped, listen_for_sigterm
 from trainer.step import NonFiniteError, StepCounts, StepSettings, gradient_step
 from trainer.world import World, join_world
@@ -66,7 +67,11 @@ def train(recipe: Recipe, run: Path, progress: Progress, phase: str = "all") -> 
     """
     if phase not in (*PHASES, "all"):
         raise UsageError(f"phase {phase!r} is not one of {', '.join(PHASES)}, all")
-    with join_world() as world, _threads(recipe.train.threads, world), listen_for_sigterm() as stop:
+    with (
+        join_world(recipe.train.sharding) as world,
+        _threads(recipe.train.threads, world),
+        listen_for_sigterm() as stop,
+    ):
         return _Training(recipe, run, progress, world, stop).run(phase)
 
 
@@ -96,12 +101,16 @@ class _Training:
         self.model = LoopedTransformer(config, recipe.train.activation_checkpointing)
         self.model.initialise(recipe.seed)
         self.model.to(world.device)
+        if world.sharded:
+            shard_model(self.model, world.device)
         self.optimizer = make_optimizer(self.model, recipe.train.weight_decay)
         self.settings = StepSettings(recipe.train.loss, recipe.train.clip_norm, recipe.train.precision == "bf16")
         self.step = 0
 
     def run(self, phase: str) -> TrainSummary:
         start, end = self.plan.phase_steps(phase) if phase != "all" else (0, self.plan.steps)
+        if self.world.size > 1 and self.world.leads:
+            self.progress.say(self.world.how)
         metrics_bytes = self._resume()
         if self.step < start:
             raise UsageError(
@@ -219,15 +228,17 @@ class _Training:
     def _save(self) -> None:
         """Write step-N unless it is there, publish `pretrain` at its edge, forget old checkpoints."""
         target = step_folder(self.checkpoints, self.step)
-        if self.metrics is not None and not target.exists():
+        if self.world.most(int(self.world.leads and not target.exists())):
             state = CheckpointState(
                 step=self.step,
                 phase="pretrain" if self.step <= self.plan.phase_steps("pretrain")[1] else "sft",
                 key=self.key,
                 loader=self.loader.state.to_json(),
-                metrics_bytes=self.metrics.sync(),
+                metrics_bytes=self.metrics.sync() if self.metrics is not None else 0,
             )
-            save_checkpoint(target, self.model, self.optimizer, state, self.run_folder / "tokenizer")
+            tokenizer = self.run_folder / "tokenizer"
+            save_checkpoint(target, self.model, self.optimizer, state, tokenizer, self.world.leads)
+        if self.world.leads:
             self._publish_pretrain()
             prune_checkpoints(self.checkpoints, self.recipe.train.keep_checkpoints)
         self.world.wait()

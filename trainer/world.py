@@ -18,11 +18,16 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Rank `rank` of `size` processes on `device`. With one process every sum is the value itself."""
+    """Rank `rank` of `size` processes on `device`. With one process every sum is the value itself.
+
+    `sharded`: the model is spread over the processes; otherwise each holds all of it. `how` says which and why.
+    """
 
     rank: int = 0
     size: int = 1
     device: torch.device = _CPU
+    sharded: bool = False
+    how: str = "one process"
 
     @property
     def leads(self) -> bool:
@@ -39,6 +44,14 @@ class World:
         """Sum a list of numbers over the processes, in float64."""
         return self.sum_(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
 
+    def most(self, value: int) -> int:
+        """The largest of the processes' values."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value, device=self.device)
+        torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX)
+        return int(tensor)
+
     def wait(self) -> None:
         """Return when every process is here."""
         if self.size > 1:
@@ -46,8 +59,11 @@ class World:
 
 
 @contextmanager
-def join_world() -> Iterator[World]:
-    """Join the processes that torchrun's environment names (nccl on CUDA, gloo on CPU), or be alone."""
+def join_world(sharding: str = "auto") -> Iterator[World]:
+    """Join the processes that torchrun's environment names (nccl on CUDA, gloo on CPU), or be alone.
+
+    With `sharding` auto the model is to be spread over them where the backend has the collectives for it.
+    """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     device = torch.device("cpu")
     if torch.cuda.is_available():
@@ -56,8 +72,13 @@ def join_world() -> Iterator[World]:
     if size == 1:
         yield World(device=device)
         return
-    torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend)
     try:
-        yield World(rank, size, device)
+        from trainer.sharding import missing_collective
+
+        lacks = "train.sharding is none" if sharding == "none" else missing_collective(device)
+        held = f"each holds the whole model and gradients are summed ({lacks})" if lacks else "FSDP2 spreads the model"
+        yield World(rank, size, device, not lacks, f"{size} processes over {backend}: {held}")
     finally:
         torch.distributed.destroy_process_group()

@@ -84,6 +84,41 @@ def test_a_plain_llama_computes_the_same_where_no_norm_stands_between_passes(tmp
     assert (plain(torch.tensor(IDS)) - model(torch.tensor(IDS))).abs().max() <= 1e-6
 
 
+def test_outer_layers_that_run_once_unroll_into_a_plain_llama(tmp_path: Path, checkpoint: Any) -> None:
+    model, saved = checkpoint(num_hidden_layers=3, num_loops=2, loop_middle_layers=1, skip_loop_final_norm=True)
+    export_llama(saved, tmp_path / "llama", "f32")
+    changes = {"num_hidden_layers": 4, "num_loops": 1, "loop_middle_layers": None}
+    plain = LoopedTransformer(type(model.config)(**{**_fields(model), **changes}))
+    plain.load_state_dict(load_file(tmp_path / "llama/model.safetensors"))
+    assert (plain(torch.tensor(IDS)) - model(torch.tensor(IDS))).abs().max() <= 1e-6
+    config = json.loads((tmp_path / "llama/config.json").read_text())
+    assert config["num_hidden_layers"] == 4 and not [name for name in config if "loop" in name]
+
+
+@pytest.mark.parametrize("variant", ["loop_share_kv", "loop_input_injection", "loop_middle_layers"])
+def test_a_variant_that_a_form_cannot_say_is_refused(tmp_path: Path, checkpoint: Any, variant: str) -> None:
+    _, saved = checkpoint(skip_loop_final_norm=True, **{variant: 1 if variant == "loop_middle_layers" else True})
+    message = rf"{variant} cannot be written as \w+: what reads it would compute something else"
+    with pytest.raises(UsageError, match=message):
+        export_hf(saved, tmp_path / "hf")
+    if variant != "loop_middle_layers":
+        with pytest.raises(UsageError, match=message):
+            export_llama(saved, tmp_path / "llama")
+    pytest.importorskip("gguf")
+    with pytest.raises(UsageError, match=message):
+        export_gguf(saved, tmp_path / "m.gguf")
+    assert not list(tmp_path.glob("hf/*")) and not (tmp_path / "m.gguf").exists()
+
+
+def test_weights_of_early_passes_in_the_loss_do_not_stand_in_the_way_of_an_export(
+    tmp_path: Path, checkpoint: Any
+) -> None:
+    model, saved = checkpoint(loop_loss_weights=(0.3,))
+    export_hf(saved, tmp_path / "hf", "f32")
+    assert torch.equal(load_model(tmp_path / "hf")(torch.tensor(IDS)), model(torch.tensor(IDS)))
+    assert "loop_loss_weights" not in json.loads((tmp_path / "hf/config.json").read_text())
+
+
 def _fields(model: LoopedTransformer) -> dict[str, Any]:
     return {name: getattr(model.config, name) for name in model.config.__dataclass_fields__}
 

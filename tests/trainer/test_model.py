@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from trainer.cache import KeyValueCache
-from trainer.model import LoopedTransformer, rotary_tables
+from trainer.kernels import rms_norm, rotary_tables, rotate
+from trainer.model import LoopedTransformer
 
 IDS = torch.arange(23) * 7 % 64
 
@@ -58,8 +59,31 @@ def test_changing_one_segment_leaves_the_logits_of_the_next_bit_equal(make_model
 def test_rotary_tables_turn_by_position_over_powers_of_theta() -> None:
     cos, sin = rotary_tables(torch.tensor([0, 1, 5]), 4, 100.0)
     expected = torch.tensor([[0, 0], [1, 0.1], [5, 0.5]])
-    torch.testing.assert_close(cos[:, 0], expected.cos())
-    torch.testing.assert_close(sin[:, 0], expected.sin())
+    torch.testing.assert_close(cos[:, 0], expected.cos().repeat(1, 2))
+    torch.testing.assert_close(sin[:, 0], torch.cat((-expected.sin(), expected.sin()), -1))
+
+
+def test_norm_and_turn_equal_their_formulas_forward_and_gradient() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tables = rotary_tables(torch.tensor([0, 3, 7]), 6, 10.0)
+    x, weight, slope = (
+        torch.randn(size, generator=generator, dtype=torch.float64) for size in ((3, 2, 6), 6, (3, 2, 6))
+    )
+    x.requires_grad_()
+    weight.requires_grad_()
+    normed = x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+    cos, sin = tables[0][..., :3], tables[1][..., 3:]
+    first, second = x.chunk(2, -1)
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    for found, wanted, inputs in (
+        (rms_norm(x, weight, 1e-5), normed, (x, weight)),
+        (rotate(x, tables), turned, (x,)),
+    ):
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, inputs, slope), torch.autograd.grad(wanted, inputs, slope)
+        )
+    assert rotate(x.detach().bfloat16(), tables).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -120,7 +144,7 @@ def test_decoding_with_one_cache_a_layer_and_pass_equals_the_full_forward(
     make_model: Any, loops: int, skip: bool
 ) -> None:
     model = make_model(num_loops=loops, skip_loop_final_norm=skip)
-    cache = KeyValueCache(model.config.cache_slots)
+    cache = KeyValueCache(model.config.cache_slots())
     parts = [model(part, cache=cache) for part in IDS.split([7, 1, 1, 9, 5])]
     torch.testing.assert_close(torch.cat(parts), model(IDS), atol=1e-5, rtol=1e-5)
 
@@ -128,7 +152,7 @@ def test_decoding_with_one_cache_a_layer_and_pass_equals_the_full_forward(
 @torch.no_grad()
 def test_a_truncated_cache_goes_on_from_the_shared_beginning(make_model: Any) -> None:
     model = make_model()
-    cache = KeyValueCache(model.config.cache_slots)
+    cache = KeyValueCache(model.config.cache_slots())
     model(IDS, cache=cache)
     cache.truncate(10)
     other = torch.cat([IDS[:10], IDS[12:20]])

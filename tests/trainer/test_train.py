@@ -4,9 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from schemas.errors import CheckError, DatamixError, UsageError
 from schemas.files import sha256_file
@@ -154,34 +150,6 @@ def test_kill_minus_nine_twice_while_saving_and_while_training(
     assert not killed(lambda: train(make_recipe(), tmp_path, Quiet()))
     assert _outputs(tmp_path) == uninterrupted
     assert not list((tmp_path / "train/checkpoints").glob(".tmp-*"))
-
-
-def test_two_processes_train_like_one_and_one_goes_on_from_two(
-    tmp_path: Path, make_shards: Any, make_recipe: Any
-) -> None:
-    make_shards(tmp_path / "one/shards")
-    make_shards(tmp_path / "two/shards")
-    recipe: Recipe = make_recipe()
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    train(recipe, tmp_path / "one", Quiet())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {
-        **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
-    command = [sys.executable, "-m", "trainer", "recipe.yaml", "--run", "two", "--phase", "pretrain"]
-    processes = [
-        subprocess.Popen(command, cwd=tmp_path, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=240) for process in processes] == [0, 0]
-    train(recipe, tmp_path / "two", Quiet())
-    one, two = (read_metrics(tmp_path / name / "train/metrics.jsonl") for name in ("one", "two"))
-    assert [line["loss"] for line in one] == pytest.approx([line["loss"] for line in two], abs=1e-5)
-    counts = ("step", "stage", "rows", "segments", "tokens", "trained_tokens")
-    assert [[line[name] for name in counts] for line in one] == [[line[name] for name in counts] for line in two]
 
 
 def test_phases_one_after_the_other_equal_all_at_once(
