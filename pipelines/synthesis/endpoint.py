@@ -57,7 +57,7 @@ class EndpointReport:
 
     def to_counts(self) -> dict[str, Any]:
         """All of it but the pass rates, as plain numbers for a summary."""
-        usage = {name: getattr(self.usage, name) for name in self.usage.__slots__ if name != "problems"}
+        usage = {name: getattr(self.usage, name) for name in self.usage.__slots__}
         return {
             "tasks": self.tasks,
             "trajectories": self.trajectories,

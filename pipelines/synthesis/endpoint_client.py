@@ -17,8 +17,7 @@ import os
 import random
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -55,7 +54,6 @@ class Usage:
     estimated: int = 0
     cost: float = 0.0
     cost_of_journal: float = 0.0
-    problems: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)

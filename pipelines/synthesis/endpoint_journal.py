@@ -21,6 +21,8 @@ from schemas.errors import InputError, UsageError
 
 __all__ = ["Journal"]
 
+REPLY = {"content", "reasoning", "calls", "stop", "problem", "detail"}  # the fields of Reply.to_record
+
 
 class Journal:
     """An open journal; safe to use from several threads, refused to a second process."""
@@ -73,7 +75,7 @@ class Journal:
             entry = json.loads(line)
             key, usage = entry["key"], entry["usage"]
             counted = {"prompt": int(usage["prompt"]), "completion": int(usage["completion"])}
-            whole = "lost" in entry or {"content", "calls", "stop"} <= set(entry["reply"])
+            whole = "lost" in entry or set(entry["reply"]) >= REPLY
         except (ValueError, KeyError, TypeError, RecursionError):
             self.damaged += 1
             return
