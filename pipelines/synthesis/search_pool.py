@@ -39,6 +39,7 @@ FACTS_OF_A_DOCUMENT = 24
 TOO_COMMON = 60  # documents that have a name: beyond, no search finds the one that defines it
 FOUND_WITHIN = 5  # rank at which a fact's own words must find its document
 TITLE_CHARACTERS = 90
+_COLUMNS = ["id", "text", "origin", "license"]
 _PATH = re.compile(r"(?!/)[^\s#]*\.[A-Za-z]{1,4}(?=#\d+$)")
 _TABLES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".zst", ".gz")
 
@@ -147,7 +148,10 @@ def _rows(parts: Sequence[Path], library: bool) -> Iterator[tuple[int, int, dict
         try:
             with pq.ParquetFile(path) as table:
                 row = 0
-                for batch in table.iter_batches(batch_size=64, columns=["id", "text", "origin", "license"]):
+                missing = [name for name in _COLUMNS if name not in table.schema_arrow.names]
+                if missing:
+                    raise ValueError(f"it has no column {missing[0]}")
+                for batch in table.iter_batches(batch_size=64, columns=_COLUMNS):
                     for record in batch.to_pylist():
                         yield number, row, record
                         row += 1
