@@ -159,6 +159,7 @@ def _batch(rows: Sequence[Document]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=DOCUMENT_SCHEMA)
 
 
+@beam.typehints.with_input_types(pa.RecordBatch)
 class WriteDocuments(beam.PTransform[Any, Any]):
     """Write batches as `folder`/kept/part-k.parquet and `folder`/dropped/part-k.parquet; gives the paths written.
 

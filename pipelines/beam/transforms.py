@@ -25,7 +25,11 @@ from schemas.errors import UsageError
 
 __all__ = ["Classify", "Decontaminate", "Deduplicate", "FilterQuality", "Kept", "ReplacePrivate", "Reweight"]
 
-Batches = beam.PTransform[Any, Any]
+
+@beam.typehints.with_input_types(pa.RecordBatch)
+@beam.typehints.with_output_types(pa.RecordBatch)
+class Batches(beam.PTransform[Any, Any]):
+    """Batches in, batches out: anything else is refused when the pipeline is built."""
 
 
 class FilterQuality(Batches):
@@ -162,7 +166,8 @@ class Reweight(Batches):
     """Choose rows for a mixture by domain; sets `tokens`, `split` (train, heldout, unused) and `epochs`.
 
     `shares` are of tokens by `domain`; empty means in proportion to the supply. Tokens come from the column `tokens`,
-    or are counted by the Hugging Face tokenizer folder `tokenizer` (one end-of-text token a document included). Ids,
+    or are counted by the Hugging Face tokenizer folder `tokenizer` (one end-of-text token a document included). `more`
+    are other fields of `filters.text.mixing.MixtureWish`: method ("temperature", "unimax"), source_shares, …. Ids,
     domains and counts cross the shuffle; the text goes by the spool, as in `Deduplicate`.
     """
 
@@ -177,11 +182,12 @@ class Reweight(Batches):
         seed: int = 0,
         tokenizer: str | None = None,
         spool: str | None = None,
+        **more: Any,
     ) -> None:
         super().__init__()
         from filters.text.mixing import MixtureWish
 
-        self.wish = MixtureWish(dict(shares), budget_tokens, max_epochs, heldout_share, heldout_documents, seed)
+        self.wish = MixtureWish(dict(shares), budget_tokens, max_epochs, heldout_share, heldout_documents, seed, **more)
         self.tokenizer, self.spool = tokenizer, spool
 
     def expand(self, batches: Any) -> Any:

@@ -212,6 +212,7 @@ class MixtureWhole:
                 "origin": column_or_null(batch, "origin", pa.string()).fill_null(""),
                 "domain": column_or_null(batch, "domain", pa.string()).fill_null(NO_DOMAIN),
                 "source": column_or_null(batch, "source", pa.string()).fill_null(NO_DOMAIN),
+                "quality": column_or_null(batch, "quality", pa.float32()),
                 "tokens": tokens,
             }
         )
@@ -230,6 +231,7 @@ class MixtureWhole:
             np.array(ordered.column("source").to_pylist(), object),
             np.asarray(ordered.column("tokens").to_numpy(), np.int64),
             self.wish,
+            np.asarray(ordered.column("quality").to_numpy(), np.float64),  # NaN where unknown
         )
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))

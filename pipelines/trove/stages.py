@@ -184,7 +184,10 @@ class ReweightCount(_First):
 
 
 class ReweightDecide(_Decide):
-    """Stage 2, one task: choose documents by domain. `shares` are of tokens; empty means as the supply is."""
+    """Stage 2, one task: choose documents by domain. `shares` are of tokens; empty means as the supply is.
+
+    `more` are other fields of `filters.text.mixing.MixtureWish`: method ("temperature", "unimax"), source_shares, ….
+    """
 
     name, first = "reweight decide", "ReweightCount"
 
@@ -198,9 +201,10 @@ class ReweightDecide(_Decide):
         heldout_share: float = 0.01,
         heldout_documents: int = 4,
         seed: int = 0,
+        **more: Any,
     ) -> None:
         super().__init__(folder)
-        self.wish = MixtureWish(dict(shares), budget_tokens, max_epochs, heldout_share, heldout_documents, seed)
+        self.wish = MixtureWish(dict(shares), budget_tokens, max_epochs, heldout_share, heldout_documents, seed, **more)
 
     def whole(self, settings: dict[str, Any]) -> Whole:
         """The mixture that is wished for."""

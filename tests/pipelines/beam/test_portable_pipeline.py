@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam.coders import StrUtf8Coder
 from apache_beam.io.filesystem import CompressionTypes
@@ -15,8 +16,19 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from click.testing import CliRunner
 
 from datamix.commands.run import command as run_command
+from pipelines.beam import (
+    Classify,
+    Decontaminate,
+    Deduplicate,
+    FilterQuality,
+    Kept,
+    ReplacePrivate,
+    Reweight,
+    WriteDocuments,
+)
 from pipelines.beam.engine import BeamEngine
 from pipelines.beam.run import build, main, parse
+from pipelines.corpus.batchwise import MixtureWhole
 from pipelines.corpus.read.jsonl import read_jsonl
 from pipelines.corpus.read.paths import find_files
 from pipelines.corpus.read.records import Record
@@ -94,3 +106,39 @@ def test_records_of_varied_length_with_crlf_are_read_once_whatever_the_split(tmp
     assert read == list(range(120)), "of Beam's own reader, which the example in docs/beam.md uses"
     config = SourceConfig(name="s", kind="jsonl", path=str(path))
     assert [record.fields["id"] for record in read_jsonl(str(path), config) if isinstance(record, Record)] == read
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        FilterQuality(),
+        Deduplicate(),
+        Classify("m.bin"),
+        Decontaminate(["b.jsonl"]),
+        ReplacePrivate(),
+        Reweight({}, 100),
+        Kept(),
+        WriteDocuments("out"),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_what_are_no_batches_is_refused_when_the_pipeline_is_built(transform: Any) -> None:
+    rows = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) | beam.Create([{"id": "a", "text": "b"}])
+    with pytest.raises(beam.typehints.TypeCheckError, match=r"expected <class 'pyarrow\.lib\.RecordBatch'>"):
+        _ = rows | transform
+
+
+def test_reweight_takes_every_wish_of_a_recipe() -> None:
+    rows = [
+        {"id": f"{n:032x}", "domain": "web", "source": "ab"[n % 4 == 0], "tokens": 10, "quality": n % 10 / 10}
+        for n in range(200)
+    ]
+    more = {"method": "temperature", "axis": "source", "min_quality": 0.35}
+    whole = MixtureWhole(Reweight({}, 600, heldout_documents=0, heldout_share=0, **more).wish)
+    batch = pa.RecordBatch.from_pylist(rows)
+    ((_, columns),) = whole.decide([("place", whole.summarise(batch))], lambda _: [batch])
+    used = [row["epochs"] for row in columns.to_pylist()]
+    assert sum(10 * n for n in used) == 600
+    assert not any(n for n, row in zip(used, rows, strict=True) if row["quality"] < 0.35)
+    with pytest.raises(TypeError, match="no_such_field"):
+        Reweight({}, 600, no_such_field=1)
