@@ -231,6 +231,7 @@ class DomainModel:
             ) from None
         self.path = path
         self.labels = sorted(label.removeprefix(_PREFIX) for label in self._model.get_labels())
+        self._short = {label: label.removeprefix(_PREFIX) for label in self._model.get_labels()}
         self._features = features
         self._bytes_read = bytes_read
 
@@ -263,7 +264,7 @@ class DomainModel:
 
     def predict(self, texts: pa.Array) -> list[tuple[str, float]]:
         """(label, score) of every text, in order; texts may be empty, hold NUL or newlines, or be huge."""
-        return self.predict_lines(self._lines(texts))
+        return self.predict_lines(self.lines(texts))
 
     def predict_lines(self, lines: Sequence[str]) -> list[tuple[str, float]]:
         """(label, score) of prepared lines. A line without known words gets what the model says about nothing."""
@@ -271,12 +272,14 @@ class DomainModel:
             return []
         found, chances = self._model.predict(list(lines), k=1)
         nothing = (self.labels[0], 0.0)
+        short = self._short
         return [
-            (names[0].removeprefix(_PREFIX), min(1.0, float(values[0]))) if names else nothing
+            (short[names[0]], min(1.0, float(values[0]))) if names else nothing
             for names, values in zip(found, chances, strict=True)
         ]
 
-    def _lines(self, texts: pa.Array) -> list[str]:
+    def lines(self, texts: pa.Array) -> list[str]:
+        """The texts as the model reads them, one line each."""
         if self._features == FEATURES:
             return feature_lines(texts, self._bytes_read)
         return [

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from filters.text.dedup.compiled import compiled, inlined
+from filters.text.dedup.compiled import bare, inlined
 from filters.text.dedup.sketch import string_buffers
 from filters.text.dedup.tables import tables
 from filters.text.dedup.utf8 import class_of, decode
@@ -48,7 +48,7 @@ def _is_digit(byte):
     return (byte >= 48) & (byte <= 57)
 
 
-@compiled(I64(W8, I64, RO8, I64))
+@bare(I64(W8, I64, RO8, I64))
 def _put_shape(out, used, shapes, shape):
     """Append one of the shape words and a space."""
     for index in range(shape * 6, shape * 6 + 6):
@@ -59,7 +59,7 @@ def _put_shape(out, used, shapes, shape):
     return used + 1
 
 
-@compiled(I64(RO8, I64, I64, RO32))
+@bare(I64(RO8, I64, I64, RO32))
 def _word_end(data, at, stop, points):
     """Where the run of letters, digits, underscores and other word characters that starts at `at` ends."""
     while at < stop:
@@ -76,7 +76,7 @@ def _word_end(data, at, stop, points):
     return at
 
 
-@compiled(I64(RO8, I64, I64, RO32, RO8, W8, I64))
+@bare(I64(RO8, I64, I64, RO32, RO8, W8, I64))
 def _put_word(data, at, stop, points, shapes, out, used):
     """Append the word or identifier at `at` in its form; returns (its bytes << 40 | bytes used)."""
     end = _word_end(data, at, stop, points)
@@ -106,7 +106,7 @@ def _put_word(data, at, stop, points, shapes, out, used):
     return ((end - at) << 40) | (used + 1)
 
 
-@compiled(I64(RO8, I64, I64))
+@bare(I64(RO8, I64, I64))
 def _mark_size(data, at, stop):
     """Bytes of the ASCII mark at `at`: a TeX command, an operator of two or three characters, or one character."""
     first = data[at]
@@ -130,7 +130,7 @@ def _mark_size(data, at, stop):
     return 1
 
 
-@compiled(I64(RO8, I64, I64, RO32, RO8, W8, I64))
+@bare(I64(RO8, I64, I64, RO32, RO8, W8, I64))
 def _put_span(data, at, stop, points, shapes, out, used):
     """Append the tokens of data[at:stop]; returns the bytes used."""
     while at < stop:
@@ -177,7 +177,7 @@ def _put_span(data, at, stop, points, shapes, out, used):
     return used
 
 
-@compiled(I64(RO8, ROI64, I64, RO32, RO8, W8, WI64))
+@bare(I64(RO8, ROI64, I64, RO32, RO8, W8, WI64))
 def _feature_batch(data, offsets, limit, points, shapes, out, bounds):
     """Feature lines of all documents, one after another; line i is out[bounds[i]:bounds[i + 1]]."""
     used = 0

@@ -77,7 +77,7 @@ class SketchWriter:
 
     def write(self, path: Path) -> int:
         """Write the file atomically; returns its rows."""
-        table = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
+        table = pa.Table.from_batches(self._batches, self._schema)
         with (
             atomic_path(path) as temporary,
             pa.OSFile(str(temporary), "wb") as sink,

@@ -140,7 +140,7 @@ def _of_batch(task: ReadTask, batch: pa.RecordBatch, before: int) -> Iterator[De
     chosen = pa.array(rows_used)
     yield DedupBatch(
         rows=rows_used + before + 1,
-        ids=pa.array(document_ids(normalised, config.name), pa.string()),
+        ids=document_ids(normalised, config.name),
         texts=texts,
         sources=_repeated(config.name, len(rows_used)),
         qualities=pa.nulls(len(rows_used), pa.float32()),

@@ -21,6 +21,7 @@ __all__ = ["BUCKET_CAP", "HUBS", "candidate_pairs", "required_agreement"]
 BUCKET_CAP = 64  # a larger bucket is gone through by stars: at most 2,016 pairs from a small one
 HUBS = 64  # stars in one bucket; a bucket of m documents costs at most HUBS * m comparisons
 KEYS_AT_ONCE = 1 << 22  # 64-bit keys held at once: all bands of a small corpus, one band of a large one
+PAIRS_AT_ONCE = 1 << 22  # pairs found in several bands that are held before they are made distinct
 MARGIN = 4.0  # standard deviations of the sketch's estimate that a candidate may lie below the threshold
 
 I64, U32, U64 = types.int64, types.uint32, types.uint64
@@ -133,7 +134,8 @@ def candidate_pairs(
     enough = required_agreement(bands.threshold, bands.permutations)
     clear = min(bands.permutations, 2 * int(np.ceil(bands.threshold * bands.permutations)) - enough)
     keep = ~np.uint64((1 << max(1, len(members)).bit_length()) - 1)
-    known = np.empty(0, np.int64)
+    known: list[npt.NDArray[np.int64]] = []
+    waiting = 0
     count = len(signatures)
     at_once = max(1, min(bands.bands, KEYS_AT_ONCE // max(1, len(members))))
     for first in range(0, bands.bands, at_once):
@@ -143,6 +145,10 @@ def candidate_pairs(
         for row in keys:
             row.sort()  # by key, then by document: what a key is short of is said by the number of the document
             found = _pairs_of_band(row, keep, members, signatures, enough, clear, cap, HUBS)
-            if len(found):
-                known = np.union1d(known, found[:, 0] * count + found[:, 1])
-    return np.stack([known // max(1, count), known % max(1, count)], axis=1)
+            known.append(found[:, 0] * count + found[:, 1])
+            waiting += len(found)
+            if waiting > PAIRS_AT_ONCE:
+                known = [np.unique(np.concatenate(known))]
+                waiting = 0
+    distinct = np.unique(np.concatenate([np.empty(0, np.int64), *known]))
+    return np.stack([distinct // max(1, count), distinct % max(1, count)], axis=1)
