@@ -189,7 +189,7 @@ def read_sheets(data: bytes) -> dict[str, tuple[Grid, int, int]]:
     return pages
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def shown_text(path: str, data: bytes) -> str:
     """What read_file shows: text as it is, mail with its main headers, one line an event, one line a row of a sheet.
 
