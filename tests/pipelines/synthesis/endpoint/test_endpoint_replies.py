@@ -115,11 +115,9 @@ def tasks(count: int) -> list[TaskSpec]:
 
 def run(url: str, count: int, journal: Path | None = None, **changes: Any) -> tuple[list[Trajectory], EndpointReport]:
     base = {"base_url": url, "model": "m", "first_wait_s": 0.01, "longest_wait_s": 0.2, "timeout_s": 5, "retries": 2}
-    settings = EndpointConfig.model_validate({**base, "concurrency": 1, "max_steps": 3, **changes})
+    wanted = EndpointConfig.model_validate({**base, "concurrency": 1, "max_steps": 3, **changes})
     report = EndpointReport()
-    rolled = roll_out_endpoint(
-        tasks(count), lambda family: open_environment(family), settings, journal, Quiet(), report
-    )
+    rolled = roll_out_endpoint(tasks(count), lambda family: open_environment(family), wanted, journal, Quiet(), report)
     return list(rolled), report
 
 
