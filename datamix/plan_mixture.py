@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from datamix.plan_supply import Supply, mixture_of, supply_of
@@ -131,6 +132,12 @@ class _Reader:
                 said.append(
                     f"source {source.name}: a part of {figures['files_read']} of {figures['files']} files was read"
                 )
+        language = self.recipe.quality.language
+        models = [("classify.model", self.recipe.classify.model)]
+        models += [] if language is None else [("quality.language.model", language.model)]
+        for field, path in models:
+            if path != "train" and not Path(path).is_file():
+                said.append(f"{field}: no file at {path!r}: the plan is made without it")
         if self.supply.unknown and report["method"] not in ("target", "stages"):
             said.append(f"method {report['method']} makes its shares from the supply, which is not known")
         for stage in report.get("stages", [report]):

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from datamix.plan_sample import SourceSample, sample_source
 from filters.text.mixing import MixtureWish, mix, mix_stages
+from pipelines.corpus.quality import language_rule
 from pipelines.corpus.read.records import Document
 from pipelines.corpus.reweight import END_OF_TEXT_TOKENS, NO_DOMAIN, wish_of, wishes_of
 from schemas.document import KEEP
@@ -111,7 +112,10 @@ def _judged(sample: SourceSample, recipe: Recipe) -> tuple[list[str], list[float
     from filters.text.quality import judge
 
     ids = sorted({row.document.id: row.document.text for row in sample.rows}.items())
-    found = judge(pa.array([text for _, text in ids], pa.large_string()), recipe.quality.rules)
+    texts = pa.array([text for _, text in ids], pa.large_string())
+    language = recipe.quality.language
+    rule = language_rule(language) if language is not None and Path(language.model).is_file() else None
+    found = judge(texts, recipe.quality.rules, language=rule)
     known = {
         name: (verdict, score)
         for (name, _), verdict, score in zip(ids, found.verdict.to_pylist(), found.quality.to_pylist(), strict=True)

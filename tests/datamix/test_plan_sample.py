@@ -180,6 +180,23 @@ def test_what_is_known_is_planned_beside_what_is_not(tmp_path: Path) -> None:
     assert plan["sources"]["here"]["epochs"] > 0
 
 
+def test_the_running_python_is_a_source_like_any_other() -> None:
+    config = SourceConfig.model_validate({"name": "py", "kind": "python-environment", "packages": ["click", "orjson"]})
+    sample = sample_source(config, 300, 1)
+    assert sample.whole
+    assert {row.document.source_domain for row in sample.rows} == {"code", "web"}
+    assert 1 < sample.documents < 100
+
+
+def test_models_that_are_not_here_are_said(tmp_path: Path) -> None:
+    write(tmp_path, rows(100), "plain", 1)
+    language = {"model": str(tmp_path / "lid.bin"), "keep": ["en"]}
+    asked = recipe(tmp_path, classify={"model": str(tmp_path / "m.bin"), "labels": ["web", "science"]},
+                   quality={"rules": [], "language": language})  # fmt: skip
+    warnings = estimate_mixture(asked, 4096, 50)["warnings"]
+    assert [w.split(":")[0] for w in warnings if "made without it" in w] == ["classify.model", "quality.language.model"]
+
+
 @pytest.mark.parametrize(("vocabulary", "ratio"), [(4096, 2.825), (100, 2.143), (10**6, 3.738)])
 def test_ratios_are_the_measured_ones_and_end_where_the_measurement_ends(vocabulary: int, ratio: float) -> None:
     assert bytes_per_token("code", vocabulary) == pytest.approx(ratio)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.curriculum.pieces import PretrainPlan, cut, plan_pretrain, spread_copies
+from pipelines.curriculum.pieces import PretrainPlan, cut, plan_pretrain, plan_stage_mixtures, spread_copies
 from schemas.recipe import PretrainStage
 
 
@@ -111,3 +111,29 @@ def test_nothing_to_train_on_gives_an_empty_stage() -> None:
     plans, left = plan_pretrain(copies, ints([5, 6]), [PretrainStage(context_tokens=16, budget_tokens=9)], 1)
     assert plans[0].report["rows"] == 0 and plans[0].report["fill"] is None and plans[0].report["shortfall"] == 9
     assert len(left.document) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=15))
+def test_stages_with_mixtures_hold_their_own_copies_with_epochs_going_on(uses: list[tuple[int, int]]) -> None:
+    wanted = np.array(uses, dtype=np.int64)
+    tokens = ints([10 + 7 * n for n in range(len(uses))])
+    stages = [PretrainStage(context_tokens=n, budget_tokens=1) for n in (16, 40)]
+    plans = plan_stage_mixtures(hashes(len(uses)), tokens, wanted, stages, seed=1)
+    for place, plan in enumerate(plans):
+        found = coverage([plan])
+        for d, (first, second) in enumerate(uses):
+            epochs = range(first) if place == 0 else range(first, first + second)
+            assert sorted(e for document, e in found if document == d) == list(epochs)
+        for (d, _), pieces in found.items():
+            assert sum(length for _, _, length in pieces) == tokens[d]
+        assert plan.report["tokens"] == int((tokens * wanted[:, place]).sum())
+
+
+def test_a_first_stage_is_spread_as_without_stages() -> None:
+    epochs = ints([2, 0, 3, 1])
+    plain, staged = spread_copies(hashes(4), epochs), spread_copies(hashes(4), epochs, ints([0, 0, 0, 0]))
+    assert np.array_equal(plain.document, staged.document) and np.array_equal(plain.epoch, staged.epoch)
+    later = spread_copies(hashes(4), epochs, ints([5, 5, 5, 5]))
+    assert sorted(zip(later.document.tolist(), later.epoch.tolist(), strict=True)) == sorted(
+        (d, e + 5) for d, e in zip(plain.document.tolist(), plain.epoch.tolist(), strict=True)
+    )
