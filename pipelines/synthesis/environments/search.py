@@ -11,7 +11,10 @@ Difficulty 1 is one question about one document; 10 is a sheet of dozens, with p
 
 from __future__ import annotations
 
+import math
 import random
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,8 @@ OPENINGS = ("Answer these questions.", "Please look up the following.", "A list 
 MOST_RESULTS, RESULTS = 20, 5
 SNIPPET = 200  # characters of a line shown
 MOST_LINES = 30
-FIND_SECONDS = 1.0  # for a pattern in all of a document
+FIND_SECONDS = 5.0  # for a pattern in all of a document: a thousand times what a sound one takes
+MOST_REPEATS = 1_000  # the product of the counts {n} of a pattern: a compiled one grows with it
 FIXED_BYTES = 3_000
 
 
@@ -140,15 +144,23 @@ class SearchEnvironment(Environment):
         first = self._maker.simple(seed, generator) if difficulty < 4 else None
         if first is not None:  # seeds in a row ask about different facts
             questions[first.text] = first
-            left -= cost_of(first)
+            left -= cost_of(first, self._pages)
         while (not questions or left > 1_500) and tries < 4_000:
             tries += 1
             question = self._maker.question(generator.choice(kinds), generator, reads)
-            if question is None or question.text in questions or (tries < 200 and cost_of(question) > max(left, 2_600)):
+            if (
+                question is None
+                or question.text in questions
+                or (tries < 200 and cost_of(question, self._pages) > max(left, 2_600))
+            ):
                 continue
             questions[question.text] = question
-            left -= cost_of(question)
+            left -= cost_of(question, self._pages)
         return list(questions.values())
+
+    def _pages(self, name: str) -> list[int]:
+        """Characters of every page of a document."""
+        return [end - start for start, end in pages_of(self._index.text(self._index.by_name[name]))]
 
     def _license(self, name: str) -> str:
         return self._index.documents[self._index.by_name[name]].license or ""
@@ -204,20 +216,24 @@ class SearchEnvironment(Environment):
 
     def _find(self, number: int, pattern: str) -> ToolResult:
         document, text = self._index.documents[number], self._index.text(number)
+        counts = [int(count) for count in re.findall(r"\d+", " ".join(re.findall(r"\{[\d,\s]+", pattern)))]
+        if math.prod(max(1, count) for count in counts) > MOST_REPEATS:
+            return ToolResult(f"Error: the pattern repeats more than {MOST_REPEATS} times", True, "bad_arguments")
         try:
             compiled = regex.compile(pattern, regex.IGNORECASE | regex.VERSION0)
-        except (regex.error, ValueError, RecursionError, OverflowError) as error:
+        except (regex.error, ValueError, RecursionError, OverflowError, MemoryError) as error:
             return ToolResult(f"Error: the pattern is no regular expression: {error}", True, "bad_arguments")
         self._seen.add(document.name)
         ends = [end for _, end in pages_of(text)]
         hits: list[str] = []
         offset = page = total = 0
+        deadline = time.monotonic() + FIND_SECONDS
         try:
             for line_number, line in enumerate(text.split("\n"), 1):
                 while page < len(ends) - 1 and offset >= ends[page]:
                     page += 1
                 offset += len(line) + 1
-                if compiled.search(line, timeout=FIND_SECONDS):
+                if compiled.search(line, timeout=max(0.001, deadline - time.monotonic())):
                     total += 1
                     if len(hits) < MOST_LINES:
                         hits.append(f"page {page + 1}, line {line_number}: {line.strip()[:SNIPPET]}")

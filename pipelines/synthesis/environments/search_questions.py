@@ -7,6 +7,7 @@ and `hops`, the expert's way: each finds one document (`query`), a line in it (`
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -65,9 +66,12 @@ def measure_of(fact: dict[str, Any]) -> tuple[float, str] | None:
     return None
 
 
-def cost_of(question: Question) -> float:
-    """About how many bytes the way to an answer takes."""
+def cost_of(question: Question, pages: Callable[[str], Sequence[int]]) -> float:
+    """About how many bytes the way to an answer takes; `pages` gives the characters of a document's pages."""
     total = float(len(question.text)) + 60
     for hop in question.hops:
-        total += (1_500 if hop.query else 0) + (420 if hop.document else 0) + 3_700 * len(hop.pages) + 160
+        total += (1_150 if hop.query else 0) + (260 if hop.document else 0) + 40
+        if hop.pages:
+            sizes = pages(hop.document)
+            total += sum(sizes[page - 1] + 170 for page in hop.pages)
     return total

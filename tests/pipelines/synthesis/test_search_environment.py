@@ -172,6 +172,8 @@ def test_counts_and_chains_are_true_of_the_documents(pool: Path) -> None:
         ("open", '{"document": "GOOD", "page": -1}', "bad_arguments"),
         ("find", '{"document": "GOOD", "pattern": "("}', "bad_arguments"),
         ("find", '{"document": "GOOD", "pattern": "[["}', "bad_arguments"),
+        ("find", '{"document": "GOOD", "pattern": "x{100000000}"}', "bad_arguments"),
+        ("find", '{"document": "GOOD", "pattern": "((x{99}){99}){99}"}', "bad_arguments"),
         ("find", '{"document": "GOOD"}', "bad_arguments"),
         ("find", '{"document": "nope", "pattern": "x"}', "not_found"),
         ("lookup", "{}", "unknown_tool"),
