@@ -92,11 +92,15 @@ def pick_style(task_id: str, shares: Mapping[str, float], seed: int = 0) -> str:
 
 
 def mark_style(trajectory: Trajectory, style: str) -> Trajectory:
-    """A copy that says which scaffold it is to be written in (`notes`); its messages stay canonical."""
+    """A copy that says which scaffold it is to be written in (`notes`); its messages stay canonical.
+
+    A trajectory without tools is the same in every style and gets no mark. Raises UsageError for an unknown style.
+    """
     if style not in CALL_STYLES:
         raise UsageError(f"call style {style!r} is unknown. Styles: {', '.join(CALL_STYLES)}")
     notes = [note for note in trajectory.notes if not note.startswith(NOTE)]
-    return replace(trajectory, notes=notes if style == "native" else [*notes, f"{NOTE}{style}"])
+    marked = style != "native" and bool(tool_lines(trajectory.tools))
+    return replace(trajectory, notes=[*notes, f"{NOTE}{style}"] if marked else notes)
 
 
 def style_of(trajectory: Trajectory) -> str:
@@ -106,9 +110,12 @@ def style_of(trajectory: Trajectory) -> str:
 
 
 def restyled(trajectory: Trajectory) -> Trajectory:
-    """The trajectory written in the style that it is marked with; unchanged when it has no mark."""
+    """The trajectory written in the style that it is marked with; without the mark where that would lose something."""
     style = style_of(trajectory)
-    return styled(trajectory, style) if style in CALL_STYLES else trajectory
+    if style not in CALL_STYLES or not tool_lines(trajectory.tools):
+        return trajectory
+    written = styled(trajectory, style)
+    return mark_style(trajectory, "native") if written is trajectory else written
 
 
 def system_text(system: str, tools: str, style: str) -> str:
@@ -184,7 +191,7 @@ def unstyled(trajectory: Trajectory) -> Trajectory:
         messages.append(message)
     if f"{NOTE}{style}{_ADDED}" not in trajectory.notes:
         messages.insert(0, replace(trajectory.messages[0], content=head.removesuffix("\n\n")))
-    return replace(mark_style(trajectory, style), messages=messages, tools=tools)
+    return mark_style(replace(trajectory, messages=messages, tools=tools), style)
 
 
 def _written(message: Message, style: str) -> Message:

@@ -139,6 +139,16 @@ def test_plain_arguments_never_stay_native() -> None:
         assert styled(written, style) is written
 
 
+def test_the_mark_says_what_a_record_is_written_in() -> None:
+    said = Message("assistant", "", None, [ToolCall("call_0", "ls", '{"a": "</tool_call>"}')])
+    given_ = Trajectory("i", "s", "f", [Message("user", "u"), said], tools=TOOLS)
+    assert style_of(restyled(mark_style(given_, "hermes"))) == "hermes"
+    lost = restyled(mark_style(given_, "xml"))
+    assert (style_of(lost), lost.tools, lost.messages) == ("native", TOOLS, given_.messages)
+    bare = replace(given_, tools="[]")
+    assert mark_style(bare, "react") == bare
+
+
 @pytest.fixture(scope="module")
 def environment() -> Iterator[Environment]:
     with Sandbox(Limits(cpu_seconds=1)) as sandbox, open_environment("reasoning", sandbox=sandbox) as opened:
