@@ -30,6 +30,7 @@ from pipelines.context import RunContext, StepOutput
 from pipelines.corpus.dedup_files import ShingleStore, SketchTable, read_sketches
 from pipelines.corpus.dedup_tasks import DedupTask, shingle_task, sketch_task
 from pipelines.corpus.plain import plain_files
+from pipelines.corpus.signatures import apply_signatures
 from pipelines.corpus.tables import VERDICT_SCHEMAS, read_verdicts, verdict_part, write_part
 from schemas.document import KEEP
 
@@ -60,11 +61,17 @@ def step(context: RunContext) -> StepOutput:
         table = sketches_of(context, tasks, results)
         decision = decide_tasks(context, tasks, table, bands)
         files = _write_verdicts(context, tasks, table, decision)
+        config, by_signature = context.recipe.dedup, {}
+        if config.against_signatures is not None or config.signatures_out is not None:
+            by_signature = apply_signatures(context, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.parent.is_dir() and not any(folder.parent.iterdir()):
             folder.parent.rmdir()
-    return StepOutput(files, dedup_counts(context, tasks, table, decision, bands))
+    counts = dedup_counts(context, tasks, table, decision, bands)
+    counts["kept"] -= sum(by_signature.values())
+    counts["dropped"] |= by_signature
+    return StepOutput(files, counts)
 
 
 def bands_of(context: RunContext) -> Bands:

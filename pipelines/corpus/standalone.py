@@ -28,6 +28,7 @@ from pipelines.corpus.plain import plain_files
 from pipelines.corpus.read.step import step as read_step
 from pipelines.corpus.standalone_files import write_neutral, write_results
 from pipelines.corpus.tables import documents_part, iterate_batches
+from pipelines.corpus.templates import remove_templates
 from pipelines.engine import Engine
 from schemas.errors import InputError, UsageError
 from schemas.files import TEMPORARY_PREFIX, write_json
@@ -41,11 +42,12 @@ __all__ = [
     "dedup_files",
     "dedup_verdicts",
     "quality_files",
+    "template_files",
     "train_classifier",
 ]
 
 PARTITIONS = 8
-OUTPUTS = ("kept", "dropped", "verdicts", "summary.json", "set_aside.jsonl")
+OUTPUTS = ("kept", "dropped", "removed", "verdicts", "summary.json", "set_aside.jsonl")
 _UNUSED_HALF: dict[str, Any] = {  # a recipe has a training half; no step here looks at it
     "mixture": {"method": "proportional", "budget_tokens": 1},
     "tokenizer": {"train": {}},
@@ -81,19 +83,24 @@ def dedup_files(
     shingle_words: int = 5,
     permutations: int = 128,
     against: str | None = None,
+    against_signatures: str | None = None,
+    signatures_out: str | None = None,
 ) -> dict[str, Any]:
     """Remove exact and near duplicates; returns the summary.
 
     Of a cluster the longest document stays, then the one with the smallest id; with `against`, documents of the
     reference set are never removed and stay for their duplicates. A dropped row names the kept document
     (`duplicate_of`, and `duplicate_of_source_id` as the input called it) and the measured `similarity`. A field
-    `domain` with the value "code" keeps punctuation apart. Raises UsageError and InputError as the steps do.
+    `domain` with the value "code" keeps punctuation apart. `signatures_out` and `against_signatures` are files of
+    datasketch signatures, see `pipelines.corpus.signatures`. Raises UsageError and InputError as the steps do.
     """
     config = {
         "threshold": threshold,
         "shingle_words": shingle_words,
         "permutations": permutations,
         "against": against,
+        "against_signatures": against_signatures,
+        "signatures_out": signatures_out,
     }
     return _one_step(inputs, out, engine, progress, "dedup", dedup.step, {"dedup": config})
 
@@ -126,6 +133,25 @@ def dedup_verdicts(
         found = write_verdicts(_context(inputs, run, engine, progress, {"dedup": config}))
         summary = {"step": "dedup", **found}
         _hand_over(run, target, ("verdicts",), summary)
+    return summary
+
+
+def template_files(
+    inputs: Inputs, out: str | Path, engine: Engine, progress: Progress, *, unit: str, least_documents: int
+) -> dict[str, Any]:
+    """Take lines or paragraphs that stand in `least_documents` or more documents out of all of them.
+
+    kept/ has the documents without them (the ids stay those of the whole texts), removed/ each piece with the id of
+    its document and its place, dropped/ the documents of which nothing is left. Returns the summary.
+    """
+    target = Path(out)
+    _claim(target)
+    with _work_folder(target) as run:
+        context = _context(inputs, run, engine, progress, {})
+        counts = read_step(context).counts
+        found = remove_templates(context, unit, least_documents)
+        summary = {"step": "templates", **found, "set_aside": counts["set_aside"]}
+        _hand_over(run, target, ("kept", "dropped", "removed"), summary)
     return summary
 
 

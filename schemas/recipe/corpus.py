@@ -92,12 +92,16 @@ class DedupConfig(Strict):
     `threshold` is the Jaccard similarity of word shingles from which on a pair counts as duplicate. In a cluster of
     more than `largest_cluster` documents only direct duplicates of the one that stays are removed, not those that are
     similar by way of others; a source that loses more than `warn_share` of its documents gets a warning.
+    `signatures_out` names a Parquet file for datasketch signatures of the documents that stay; documents similar to one
+    in `against_signatures`, such a file, are dropped by estimate.
     """
 
     threshold: float = Field(default=0.8, gt=0, le=1)
     shingle_words: int = Field(default=5, ge=1, le=50)
     permutations: int = Field(default=128, ge=16, le=1024)
     against: str | None = None
+    against_signatures: str | None = None
+    signatures_out: str | None = None
     largest_cluster: int = Field(default=1000, ge=2)
     warn_share: float = Field(default=0.5, ge=0, le=1)
 

@@ -60,11 +60,12 @@ def read_parquet(path: str, config: SourceConfig) -> Iterator[Record | Problem]:
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
             columns = sorted({name for name in names if name is not None} & set(file.schema_arrow.names))
-            for batch in file.iter_batches(_ROWS, columns=columns):
-                lists = [_values(column) for column in batch.columns]
-                for values in zip(*lists, strict=True):
-                    row += 1
-                    yield Record(row, dict(zip(columns, values, strict=True)))
+            for group in range(file.num_row_groups):  # one by one: damage in one loses nothing of those before
+                for batch in file.iter_batches(_ROWS, [group], columns):
+                    lists = [_values(column) for column in batch.columns]
+                    for values in zip(*lists, strict=True):
+                        row += 1
+                        yield Record(row, dict(zip(columns, values, strict=True)))
     except (pa.ArrowException, OSError) as error:
         problem = _unreadable(path, error)
         yield Problem(path, row + 1, "", "truncated_file" if row else problem.problem, problem.received, problem.todo)
