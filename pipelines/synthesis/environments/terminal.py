@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import random
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,8 @@ class TerminalEnvironment(Environment):
             self._workspace = self._sandbox.workspace()
             self._shell = Shell(self._sandbox, self._workspace)
             self._git = has_git(self._shell)
+            if not self._git:
+                warnings.warn("git is not installed: terminal tasks with repositories are left out", stacklevel=3)
         return self._workspace, self._shell
 
 

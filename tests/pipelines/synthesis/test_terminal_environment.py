@@ -160,7 +160,8 @@ def test_without_git_no_git_job_is_given_and_the_others_stay(monkeypatch: pytest
         full = [whole.generate(seed, 3) for seed in range(12)]
     monkeypatch.setattr(terminal, "has_git", lambda shell: False)
     with TerminalEnvironment() as without:
-        bare = [without.generate(seed, 3) for seed in range(12)]
+        with pytest.warns(UserWarning, match="git is not installed"):
+            bare = [without.generate(seed, 3) for seed in range(12)]
         assert cast(TerminalEnvironment, without).gaps == ("git",)
         kinds = {job["kind"] for task in bare for job in task.data["jobs"]}
         assert not kinds & set(GIT_JOBS)
