@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "cli", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("datamix.commands.run", "Run a recipe: raw text and tasks to shards and a trained model."),
     "demo": ("datamix.commands.demo", "Run the whole job on real text found on this machine, in minutes."),
-    "plan": ("datamix.commands.plan", "Say what a recipe asks for before anything is run."),
+    "plan": ("datamix.commands.plan", "Say what a recipe will come to before anything is run."),
     "stats": ("datamix.commands.stats", "Print tokens, documents, shares, drops and stages of a run."),
     "show": ("datamix.commands.show", "Print a shard row or a trajectory with what is trained in colour."),
     "explain": ("datamix.commands.explain", "Say where one token of a shard came from."),

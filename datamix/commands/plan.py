@@ -9,7 +9,6 @@ import click
 
 from datamix.bundled import find_recipe
 from datamix.output import emit_json, stdout_console
-from datamix.plan import plan_recipe
 from datamix.plan_view import print_plan
 from datamix.progress import open_progress
 from schemas.recipe import Recipe, load_recipe
@@ -52,6 +51,8 @@ def command(
     the sources: nothing is tokenized, nothing is written. With --run also what its masked trajectories give: rows,
     fill, shares reached and shortfalls of every SFT stage, without writing shards.
     """
+    from datamix.plan import plan_recipe
+
     loaded = load_recipe(find_recipe(recipe), overrides)
     plan = plan_recipe(loaded, sample, bytes_per_token)
     if run is not None:
