@@ -100,6 +100,34 @@ def recovery(generator: random.Random, kind: str, observation: str, tool: str) -
             "My snippet was wrong, not the module: {said}. I correct the snippet.",
             "The program stopped with an error of mine, easily mended.",
         ),
+        "misspelt_command": (
+            "A typing slip: {said}. The same command, spelt right.",
+            "{said}: I mistyped the program's name.",
+        ),
+        "bad_option": (
+            "That option does not exist: {said}. Without it, then.",
+            "{said}. I do it with options that there are.",
+        ),
+        "bad_script": (
+            "A slip in my one-liner: {said}. I write it out properly.",
+            "{said}: something is missing in the script. Corrected.",
+        ),
+        "bad_revision": (
+            "git knows no such revision: {said}. The log shows the right one.",
+            "{said}. I take the name from what the log printed.",
+        ),
+        "bad_regex": (
+            "My pattern was broken: {said}. A proper one.",
+            "{said}. I mend the expression.",
+        ),
+        "wrong_document": (
+            "I got the id wrong: {said}. The results show it.",
+            "{said}. The id as the search printed it.",
+        ),
+        "bad_page": (
+            "There is no such page: {said}.",
+            "{said}. So I take one that exists.",
+        ),
     }
     options = lines.get(kind, ("That failed: {said}. I correct the call.", "{said}. Another try, corrected."))
     return pick(generator, *options, said=said, tool=tool)
