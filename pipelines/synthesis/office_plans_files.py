@@ -54,7 +54,7 @@ def _move(t: OfficeHand, kind: str, paper: Paper) -> Plan:
             "{n} can be filed: {w}, hence {f}.",
             n=name, w=paper.why, f=folder,
         )  # fmt: skip
-        why = why[0].upper() + why[1:]
+        why = why if why.startswith(name) else why[0].upper() + why[1:]
         if folder not in t.folders:
             t.thoughts.append(why)
             why = t.pick("Now the file itself.", "And now {n} into it.", "{n} can go in.", n=name)

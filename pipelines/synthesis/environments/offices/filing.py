@@ -102,7 +102,7 @@ def _rule(b: Builder, area: str, projects: list[str]) -> tuple[Rule, str, list[s
         return (
             lambda f: (f"{names[f.kind]}/{f.day:%Y-%m}", f"it is of {f.day:%Y-%m} and of the sort {f.kind}"),
             f"invoices (csv) go to `{area}/Invoices/YYYY-MM`, mails (eml) to `{area}/Mail/YYYY-MM`, notes (md) to "
-            f"`{area}/Notes/YYYY-MM`, by the month of the date inside.",
+            f"`{area}/Notes/YYYY-MM`, by the month of their own date.",
             ["Invoices", "Notes"],
         )
     return (
