@@ -12,7 +12,9 @@ step is a target and no value is ever in the input, so a step behind h reference
     equal compute      6 layers × 1 pass (5.8 times the parameters)
     retrofit           200 more steps as 1 × 1 first, then the 400 steps of the looped model with a warm-up of their own
 
-All see the same sequences in the same order, 400 steps of 64, AdamW at 3e-3 in float32. Times are CPU seconds.
+All see the same sequences in the same order, 400 steps of 64, AdamW at 3e-3 in float32. Times are CPU seconds, of
+training and of testing. The retrofit arm is run with the first seed only, so it shows a case and no mean; accuracy by
+number of passes at test time is over fewer sequences than the rest.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ LEARNING_RATE, WARM_UP, DECAY_SHARE = 3e-3, 50, 0.4
 ROOT_SHARE = 0.05
 DEPTHS = 15  # hop depths 0 … 13, and 14 and more
 TEST_LOOPS = (1, 2, 3, 6, 8)
-TEST_SEQUENCES = 1024
+TEST_SEQUENCES, SWEEP_SEQUENCES = 1024, 256  # 24,576 and 6,144 targets: standard error at most .003 and .006
+RETROFIT_SEEDS = 1  # the arm costs the most and is no part of what is claimed
 ARMS = {"equal parameters 1x1": (1, 1), "looped 1x6": (1, 6), "equal compute 6x1": (6, 1), "retrofit 1x6": (1, 6)}
 
 
@@ -121,9 +124,9 @@ def _phase(model: LoopedTransformer, steps: int, loops: int, rng: np.random.Gene
 
 
 @torch.no_grad()
-def test(model: LoopedTransformer, loops: int | None = None) -> dict[str, Any]:
-    """Accuracy over unseen sequences: in all, by hop depth, and of whole sequences."""
-    ids, values, depths = sequences(TEST_SEQUENCES, np.random.default_rng(10**6))
+def test(model: LoopedTransformer, loops: int | None = None, count: int = TEST_SEQUENCES) -> dict[str, Any]:
+    """Accuracy over `count` unseen sequences: in all, by hop depth, and of whole sequences."""
+    ids, values, depths = sequences(count, np.random.default_rng(10**6))
     right = (logits_of(model, ids, loops).argmax(-1) == values).numpy()
     capped = np.minimum(depths, DEPTHS - 1)
     return {
@@ -138,24 +141,26 @@ def measure(seeds: list[int]) -> dict[str, Any]:
     arms: dict[str, Any] = {}
     for name in ARMS:
         found = []
-        for seed in seeds:
+        for seed in seeds[:RETROFIT_SEEDS] if name.startswith("retrofit") else seeds:
             model, seconds = train(name, seed)
-            row = {"seed": seed, "cpu_seconds": seconds, **test(model)}
+            began = time.process_time()
+            row = {"seed": seed, **test(model)}
             if model.config.num_loops > 1 or name.startswith("equal compute"):
-                row["by_test_loops"] = {str(loops): test(model, loops)["accuracy"] for loops in TEST_LOOPS}
-            found.append(row)
+                swept = {str(loops): test(model, loops, SWEEP_SEQUENCES)["accuracy"] for loops in TEST_LOOPS}
+                row["by_test_loops"] = swept
+            found.append({**row, "cpu_seconds": seconds + time.process_time() - began})
         arms[name] = {
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "accuracy": float(np.mean([row["accuracy"] for row in found])),
             "seeds": found,
         }
     mean = {name: arm["accuracy"] for name, arm in arms.items()}
-    equal, looped, compute, retrofit = (mean[name] for name in ARMS)
+    equal, looped, compute, retrofit = (mean[name] for name in ARMS)  # the last of the first seed
     return {
         "arms": arms,
         "over_equal_parameters": looped - equal,
         "below_equal_compute": compute - looped,
-        "over_retrofit": looped - retrofit,
+        "over_retrofit": arms["looped 1x6"]["seeds"][0]["accuracy"] - retrofit,
         "cpu_seconds": sum(row["cpu_seconds"] for arm in arms.values() for row in arm["seeds"]),
         "held": {"over_equal_parameters >= .30": looped - equal >= 0.30, "within .06": compute - looped <= 0.06},
     }
@@ -211,8 +216,8 @@ def main() -> None:
             print(f"{'':22} by passes {' '.join(f'{n}: {value:.3f}' for n, value in sweep.items())}")
     print(
         f"looped − equal parameters {found['over_equal_parameters']:+.3f} (wanted ≥ +.30); equal compute − looped "
-        f"{found['below_equal_compute']:+.3f} (wanted ≤ +.06); looped − retrofit {found['over_retrofit']:+.3f}; "
-        f"{found['cpu_seconds']:.0f} CPU s"
+        f"{found['below_equal_compute']:+.3f} (wanted ≤ +.06); looped − retrofit, first seed, "
+        f"{found['over_retrofit']:+.3f}; {found['cpu_seconds']:.0f} CPU s"
     )
     print(drawn)
 

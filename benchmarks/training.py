@@ -4,11 +4,13 @@
 
 speed   a training step (forward, backward, clipping, AdamW) of 4 × 1,024 tokens of a 3.15M model, best of five, beside
         `transformers`' Llama at the same shape and precision in the same process (extra hf), and as a share of the
-        rate of torch.mm over the model's own matrix shapes. Linear FLOPs only: attention is on top.
+        rate of torch.mm: the seconds that torch.mm takes for all matrix products of the step, in the shapes and layouts
+        that the model has them in, over the seconds of the step. share_of_mm counts the products of attention too (two
+        of a forward, four of a backward, of which a causal segment needs half); share_of_mm_linear does not.
 loops   the same step with 1, 2 and 3 passes; wanted: at most 1.05 × passes.
 row     one packed row of 262,144 tokens (segments of 200 to 8,192 tokens and one of 32,768) through the `demo` model:
-        CPU seconds and peak memory of a process of its own (wanted: below 6 GiB); and the gradient of a row of 16,384
-        tokens in groups against the row taken whole.
+        CPU seconds (about 80) and peak memory of a process of its own (wanted: below 6 GiB); and the gradient of a
+        row of some 16,000 tokens in groups against the row taken whole.
 gpu     recipe `small` at 262,144 tokens a row: tokens a second, share of peak FLOPs, memory. Needs CUDA.
 
 Times are CPU seconds of one thread; on a machine that others use too they vary by some ten per cent.
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +140,27 @@ def matrix_shapes(config: LoopedConfig) -> list[tuple[int, int, int]]:
     ]
 
 
-def mm_seconds(config: LoopedConfig, tokens: int, dtype: torch.dtype) -> float:
-    """CPU seconds of torch.mm for all products of a forward and a backward (three of each shape) of `tokens` tokens."""
-    total = 0.0
+def mm_seconds(config: LoopedConfig, tokens: int, dtype: torch.dtype) -> tuple[float, float]:
+    """CPU seconds of torch.mm for the products of a forward and a backward of `tokens` tokens: linear, attention.
+
+    A linear layer multiplies x @ W.T forward, and g @ W and g.T @ x backward. Attention multiplies per head and
+    segment of CONTEXT tokens q @ k.T and p @ v forward, g @ v.T, s @ k, s.T @ q and p.T @ g backward; half is causal.
+    """
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(rows, columns, dtype=dtype)
+
+    linear = 0.0
     for times, inside, outside in matrix_shapes(config):
-        x, w = torch.randn(tokens, inside, dtype=dtype), torch.randn(inside, outside, dtype=dtype)
-        total += 3 * times * best_of(lambda x=x, w=w: torch.mm(x, w))  # type: ignore[misc]
-    return total
+        x, w, g = matrix(tokens, inside), matrix(outside, inside), matrix(tokens, outside)
+        for left, right in ((x, w.T), (g, w), (g.T, x)):
+            linear += times * best_of(partial(torch.mm, left, right))
+    head, scores = matrix(CONTEXT, config.head_dim), matrix(CONTEXT, CONTEXT)
+    heads = tokens // CONTEXT * config.num_attention_heads * config.num_hidden_layers * config.num_loops
+    wide, narrow, turned = (
+        best_of(partial(torch.mm, left, right)) for left, right in ((head, head.T), (scores, head), (scores.T, head))
+    )
+    return linear, heads * (2 * wide + 2 * narrow + 2 * turned) / 2
 
 
 def speed() -> dict[str, Any]:
@@ -156,11 +173,13 @@ def speed() -> dict[str, Any]:
         llama = best_of(other) if other else None
         again = best_of(our_step(config, dtype == torch.bfloat16))  # ours on both sides of it: the machine drifts
         ours = min(ours, again)
+        linear, attention = mm_seconds(config, tokens, dtype)
         found[name] = {
             "tokens_per_cpu_second": tokens / ours,
             "llama_tokens_per_cpu_second": tokens / llama if llama else None,
             "over_llama": llama / ours if llama else None,
-            "share_of_mm": mm_seconds(config, tokens, dtype) / ours,
+            "share_of_mm": (linear + attention) / ours,
+            "share_of_mm_linear": linear / ours,
         }
     return found
 

@@ -41,7 +41,8 @@ def weighted_cross_entropy(
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Takes the gradient while the logits of a chunk exist, so the head is multiplied three times, not four.
 
-    d loss / d logits = weight · (softmax − one-hot). The gradients are kept and scaled in backward.
+    d loss / d logits = weight · (softmax − one-hot); the weight is multiplied in where a token has hidden_size numbers,
+    not vocab_size. The gradients are kept and scaled in backward.
     """
 
     @staticmethod
@@ -68,9 +69,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 total -= (log_p.gather(-1, words)[:, 0] * weights[part]).sum()
                 slope = log_p.exp_()
                 slope.scatter_add_(-1, words, torch.full_like(words, -1, dtype=slope.dtype))
-                slope = slope.mul_(weights[part, None]).to(compute)
-                grad_hidden[part] = (slope @ matrix).to(hidden.dtype)
-                grad_weight += (slope.T @ states).to(grad_weight.dtype)
+                slope, share = slope.to(compute), weights[part, None]
+                grad_hidden[part] = (slope @ matrix) * share
+                grad_weight += slope.T @ (states * share).to(compute)
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total
 

@@ -54,7 +54,7 @@ class StageReader:
         """
         said = {"stage": stage.name, "context_tokens": str(stage.context_tokens), **(origin or {})}
         expected = {"vocab_size": str(vocab_size), **said}
-        self.stage = stage
+        self.stage, self._vocab_size = stage, vocab_size
         self._names: list[str] = []
         self._files: list[_OpenFile] = []
         self._starts = [0]
@@ -67,12 +67,18 @@ class StageReader:
         return self._starts[-1]
 
     def __getitem__(self, number: int) -> Row:
-        """Row `number` in file order. Raises CheckError when its columns disagree in length."""
+        """Row `number` in file order. Raises CheckError when columns disagree or a token has no word."""
         if not 0 <= number < len(self):
             raise IndexError(f"stage {self.stage.name} has {len(self)} rows, not row {number}")
         position = bisect.bisect_right(self._starts, number) - 1
         inside = number - self._starts[position]
-        return self._files[position].row(inside, f"{self._names[position]}:{inside}")
+        row = self._files[position].row(inside, f"{self._names[position]}:{inside}")
+        if row.input_ids.max(initial=0) >= self._vocab_size:
+            raise CheckError(
+                f"{row.name}: token {row.input_ids.max()} in input_ids, the vocabulary has {self._vocab_size}: "
+                "these shards and their tokenizer do not belong together. Write the shards again"
+            )
+        return row
 
 
 @dataclass(frozen=True, slots=True)
