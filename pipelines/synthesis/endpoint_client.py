@@ -5,18 +5,13 @@ there. Sent again after a wait (doubling, or what Retry-After says): 408, 409, 4
 closed or too slow, a body that is no chat completion. Other answers, and the last failed attempt, are replies with
 stop "error" and a problem: timeout, connection, http_N, bad_body, no_choices, too_large. A request refused by 401, 403
 or 404 before any other went well raises: the key, the address or the model is wrong.
-
-The body is read in pieces with a limit on size and time, so neither an endless nor a dripping reply holds a thread. The
-key is read from the environment and is in no message, journal or log line.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,15 +20,12 @@ from typing import Any
 from pipelines.synthesis.endpoint_journal import Journal
 from pipelines.synthesis.endpoint_limits import Budget, RateLimiter, Stopped
 from pipelines.synthesis.endpoint_reply import BYTES_A_TOKEN, Reply, read_body
-from schemas.errors import DatamixError, UsageError
+from pipelines.synthesis.endpoint_transport import RETRIED, Failure, Transport
 from schemas.files import digest_of
 from schemas.recipe.endpoint import EndpointConfig
 
 __all__ = ["Asked", "EndpointClient", "Usage"]
 
-RETRIED = frozenset({408, 409, 425, 429, *range(500, 600)})
-WRONG_SETTINGS = frozenset({401, 403, 404})
-PLAIN_BYTES, BYTES_A_REPLY_TOKEN = 1_000_000, 256  # largest body: this and so much for every token allowed
 TEMPLATE_TOKENS = 64  # of a message, beside its text
 
 
@@ -68,27 +60,13 @@ class Asked:
     known_bytes: int = 0
 
 
-class _Failure(Exception):  # noqa: N818 - a value between two methods
-    """One attempt that gave no reply: `again` if it may be tried again, after `wait` seconds if the endpoint said so;
-    `billed` if the endpoint may charge for it."""
-
-    def __init__(self, problem: str, detail: str, *, again: bool, billed: bool, wait: float | None = None) -> None:
-        self.problem, self.detail, self.again, self.billed, self.wait = problem, detail, again, billed, wait
-        super().__init__(problem)
-
-
 class EndpointClient:
     """An endpoint with its settings; safe to use from several threads. Close it when done."""
 
     def __init__(self, settings: EndpointConfig, journal: str | Path | None) -> None:
         """Raises UsageError when the environment lacks the key or the journal is in use."""
-        import openai
-
         self.settings = settings
-        self._key = os.environ.get(settings.api_key_env, "") if settings.api_key_env else ""
-        if settings.api_key_env and not self._key:
-            named = f"the environment variable {settings.api_key_env} (api_key_env)"
-            raise UsageError(f"{named} is not set or empty. Put the key in it")
+        self._transport = Transport(settings)
         self._journal = Journal(journal) if journal is not None else None
         self.usage = Usage()
         self._stop = threading.Event()
@@ -99,15 +77,7 @@ class EndpointClient:
         self._budget = Budget(settings.price_in, settings.price_out, settings.cost_cap)
         for usage in self._journal.usages if self._journal else ():
             self._budget.book(self._budget.cost(usage["prompt"], usage["completion"]))
-        self._openai = openai.OpenAI(
-            api_key=self._key or "none",
-            base_url=settings.base_url,
-            max_retries=0,
-            timeout=settings.timeout_s,
-            http_client=openai.DefaultHttpxClient(
-                limits=openai.DEFAULT_CONNECTION_LIMITS, timeout=settings.timeout_s, follow_redirects=False
-            ),
-        )
+        self.usage.cost_of_journal = self._budget.spent
 
     @property
     def journal(self) -> Journal | None:
@@ -121,7 +91,7 @@ class EndpointClient:
     def close(self) -> None:
         """Stop, close connections and journal."""
         self.stop()
-        self._openai.close()
+        self._transport.close()
         if self._journal is not None:
             self._journal.close()
 
@@ -147,15 +117,25 @@ class EndpointClient:
         if self._stop.is_set():
             raise Stopped("closed")
         reply = self._ask(request, asked, key)
-        with self._lock:
-            self._in_a_row = 0 if reply.stop != "error" or reply.problem == "empty" else self._in_a_row + 1
-            self._worked = self._worked or self._in_a_row == 0
-            if self._in_a_row:
-                self.usage.failed += 1
-            dead = self._in_a_row >= self.settings.give_up_after
-        if dead:
+        if self._is_down(reply):
             raise Stopped("endpoint_down")
         return reply
+
+    def _is_down(self, reply: Reply) -> bool:
+        """Count a reply; whether so many requests in a row have failed for good that the endpoint counts as down.
+
+        Where requests have worked before, a refusal of this one request (a context too long, say) tells nothing.
+        """
+        with self._lock:
+            failed = reply.stop == "error" and reply.problem != "empty"
+            self.usage.failed += failed
+            status = reply.problem.removeprefix("http_")
+            own = reply.problem == "too_large" or (status.isdigit() and int(status) not in RETRIED)
+            if not failed:
+                self._worked, self._in_a_row = True, 0
+            elif not (own and self._worked):
+                self._in_a_row += 1
+            return self._in_a_row >= self.settings.give_up_after
 
     def _ask(self, request: dict[str, Any], asked: Asked, key: str) -> Reply:
         size = len(json.dumps(request["messages"], ensure_ascii=False).encode("utf-8", "replace"))
@@ -169,7 +149,7 @@ class EndpointClient:
         while True:
             try:
                 return self._attempt(request, asked, key, bound, guess)
-            except _Failure as failure:
+            except Failure as failure:
                 if not failure.again or attempt >= self.settings.retries:
                     return Reply(stop="error", problem=failure.problem, detail=failure.detail)
                 wait = min(self.settings.first_wait_s * 2**attempt, self.settings.longest_wait_s)
@@ -184,15 +164,15 @@ class EndpointClient:
                     raise Stopped("closed") from None
 
     def _attempt(self, request: dict[str, Any], asked: Asked, key: str, bound: int, guess: int) -> Reply:
-        """One request. Raises _Failure; whatever happens, cost and rate are settled."""
+        """One request. Raises Failure; whatever happens, cost and rate are settled."""
         reserved = self._budget.reserve(self._budget.cost(bound, self.settings.max_tokens), self._stop.is_set)
         usage = {"prompt": 0, "completion": 0, "estimated": False}
         entry: dict[str, Any] = {"key": key, "task": asked.task, "sample": asked.sample, "turn": asked.turn}
         try:
             ticket = self._limiter.acquire(guess)
             try:
-                body = self._send(request)
-            except _Failure as failure:
+                body = self._transport.send(request, worked=self._worked)
+            except Failure as failure:
                 if failure.billed:
                     usage = {"prompt": bound, "completion": self.settings.max_tokens, "estimated": True}
                     entry["lost"] = failure.problem
@@ -205,7 +185,7 @@ class EndpointClient:
                 entry["lost"] = reply.problem
                 if not reply.prompt_tokens:  # not even a count: the dearest that it can have been
                     usage = {"prompt": bound, "completion": self.settings.max_tokens, "estimated": True}
-                raise _Failure(reply.problem, reply.detail, again=True, billed=True)
+                raise Failure(reply.problem, reply.detail, again=True, billed=True)
             entry["reply"] = reply.to_record()
             return reply
         finally:
@@ -227,84 +207,7 @@ class EndpointClient:
         if self._journal is not None:
             self._journal.add({**entry, "usage": usage})
 
-    def _send(self, request: dict[str, Any]) -> bytes:
-        import openai
-
-        started = time.monotonic()
-        try:
-            with self._openai.chat.completions.with_streaming_response.create(**request) as response:
-                return self._read(response, started)
-        except openai.APIStatusError as error:
-            raise self._refused(error) from None
-        except openai.APITimeoutError:
-            raise _Failure("timeout", f"no answer in {self.settings.timeout_s:g} s", again=True, billed=True) from None
-        except openai.APIConnectionError as error:
-            detail = self._clean(str(error.__cause__ or error))
-            raise _Failure("connection", detail, again=True, billed=False) from None
-
-    def _read(self, response: Any, started: float) -> bytes:
-        """The body, within its limits."""
-        import httpx2
-
-        most = PLAIN_BYTES + BYTES_A_REPLY_TOKEN * self.settings.max_tokens
-        pieces, size = [], 0
-        try:
-            for piece in response.iter_bytes():
-                pieces.append(piece)
-                size += len(piece)
-                if size > most:
-                    raise _Failure("too_large", f"the body has over {most} bytes", again=False, billed=True)
-                if time.monotonic() - started > self.settings.timeout_s:
-                    detail = f"not whole after {self.settings.timeout_s:g} s"
-                    raise _Failure("timeout", detail, again=True, billed=True)
-        except httpx2.TimeoutException:
-            raise _Failure(
-                "timeout", f"nothing more in {self.settings.timeout_s:g} s", again=True, billed=True
-            ) from None
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            detail = f"closed after {size} bytes: {self._clean(str(error))}"
-            raise _Failure("connection", detail, again=True, billed=True) from None
-        return b"".join(pieces)
-
-    def _refused(self, error: Any) -> Exception:
-        """The failure of an answer that is no success, or the error that ends the work."""
-        status, detail = error.status_code, self._clean(error.message)
-        if status in WRONG_SETTINGS and not self._worked:
-            key = f"${self.settings.api_key_env}" if self.settings.api_key_env else "api_key_env (none is set)"
-            return DatamixError(
-                f"the endpoint {self.settings.base_url} answered {status}: {detail}. "
-                f"Check base_url, model {self.settings.model!r} and the key in {key}"
-            )
-        wait = _retry_after(error.response.headers)
-        return _Failure(f"http_{status}", detail, again=status in RETRIED, billed=False, wait=wait)
-
-    def _clean(self, text: str) -> str:
-        """A message of the server's, short and without the key."""
-        if self._key:
-            text = text.replace(self._key, "[key]")
-        return " ".join(text.split())[:300]
-
 
 def _size(request: dict[str, Any]) -> int:
     parts = [request["messages"], request.get("tools") or []]
     return len(json.dumps(parts, ensure_ascii=False).encode("utf-8", "replace"))
-
-
-def _retry_after(headers: Any) -> float | None:
-    """Seconds that the endpoint asks to wait: retry-after-ms, or Retry-After in seconds or as a date (RFC 9110)."""
-    from email.utils import parsedate_to_datetime
-
-    for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        given = headers.get(name)
-        if given is None:
-            continue
-        try:
-            seconds = float(given) / divisor
-        except ValueError:
-            try:
-                seconds = parsedate_to_datetime(given).timestamp() - time.time()
-            except ValueError:
-                continue
-        if 0 <= seconds < 86_400 * 365:
-            return seconds
-    return None

@@ -159,6 +159,9 @@ class Environment(ABC):
             return ToolResult(
                 f"Error: the arguments must be one JSON object, received {kind}", True, "malformed_arguments"
             )
+        if "\\u" in call.arguments and not _is_text(arguments):
+            said = "the arguments hold half a character (a lone surrogate), which is no text"
+            return ToolResult(f"Error: {said}", True, "malformed_arguments")
         problem = schema_problem(schemas[call.name], arguments)
         if problem:
             return ToolResult(f"Error: {call.name}: {problem}", True, "bad_arguments")
@@ -182,6 +185,15 @@ def between(targets: Sequence[float], difficulty: float) -> float:
     low = min(int(difficulty), len(targets) - 1)
     first, second = targets[low - 1], targets[low]
     return float(first * (second / first) ** (difficulty - low))
+
+
+def _is_text(arguments: Mapping[str, Any]) -> bool:
+    """Whether files and the network can hold it."""
+    try:
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def schema_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:

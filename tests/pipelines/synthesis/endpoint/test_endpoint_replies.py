@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from filters.trajectory.policies import apply_policy
@@ -15,7 +17,7 @@ from pipelines.synthesis.endpoint_reply import Reply, read_body, to_message
 from pipelines.synthesis.environments.base import TaskSpec, open_environment
 from schemas.progress import Quiet
 from schemas.recipe.endpoint import EndpointConfig
-from schemas.trajectory import Trajectory
+from schemas.trajectory import TRAJECTORY_SCHEMA, Trajectory
 
 TOOLS = json.dumps([{"type": "function", "function": {"name": "calculator", "parameters": {"type": "object"}}}])
 SURROGATE = "a\ud800b"
@@ -105,6 +107,15 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
     reply = read_body(body({"content": SURROGATE, "tool_calls": [{"name": SURROGATE, "arguments": SURROGATE}]}), 1)
     assert reply.content == "a\ufffdb"
     assert reply.calls == [("a\ufffdb", "a\ufffdb")]
+
+
+def test_half_a_character_in_arguments_is_a_failed_call_that_every_file_can_hold(kit: Any) -> None:
+    calls = [kit.native_call("calculator", json.dumps({"expression": SURROGATE})), kit.native_call("calculator", "{}")]
+    answers = [kit.completion(None, "tool_calls", tool_calls=calls), kit.completion("Answer: 1")]
+    server = kit.serve(lambda number, request: answers[min(number, 1)])
+    (made,), _ = run(server.url, 1)
+    assert [m.signal for m in made.messages if m.role == "tool"] == ["malformed_arguments", "bad_arguments"]
+    assert pa.Table.from_pylist([made.to_row()], TRAJECTORY_SCHEMA).num_rows == 1
 
 
 def tasks(count: int) -> list[TaskSpec]:
@@ -211,10 +222,25 @@ def test_an_endless_reply_is_cut_off(kit: Any) -> None:
     assert made.messages[-1].stop == "error"
 
 
-def test_what_the_endpoint_asks_to_wait_is_waited(kit: Any) -> None:
-    answers = [kit.answer(b"{}", 429, {"Retry-After": "0.4"}), kit.completion("Answer: 1")]
+@pytest.mark.parametrize(
+    ("header", "asked", "least"),
+    [("Retry-After", lambda: "0.4", 0.4), ("retry-after-ms", lambda: "400", 0.4),
+     ("Retry-After", lambda: formatdate(time.time() + 2, usegmt=True), 0.9)],
+)  # fmt: skip
+def test_what_the_endpoint_asks_to_wait_is_waited(kit: Any, header: str, asked: Any, least: float) -> None:
+    answers = [kit.answer(b"{}", 429, {header: asked()}), kit.completion("Answer: 1")]
     server = kit.serve(lambda number, request: answers[min(number, 1)])
     started = time.monotonic()
     (made,), _ = run(server.url, 1, longest_wait_s=5)
-    assert time.monotonic() - started >= 0.4
+    assert time.monotonic() - started >= least
     assert made.messages[-1].content == "Answer: 1"
+
+
+def test_requests_refused_one_by_one_do_not_count_as_a_dead_endpoint(kit: Any) -> None:
+    refused = kit.answer(b'{"error": {"message": "context too long"}}', 400)
+    server = kit.serve(lambda number, request: refused if number else kit.completion("Answer: 1"))
+    made, report = run(server.url, 8, give_up_after=3)
+    assert (len(made), report.stopped, report.problems["http_400"]) == (8, "", 7)
+    server = kit.serve(lambda number, request: refused)
+    made, report = run(server.url, 8, give_up_after=3)
+    assert (len(made), report.stopped, len(server.seen)) == (2, "endpoint_down", 3)

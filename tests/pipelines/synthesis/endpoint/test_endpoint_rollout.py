@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,36 @@ def test_a_dead_endpoint_stops_the_work_and_the_next_run_goes_on(kit: Any, tmp_p
     server = kit.serve(expert(kit, "native"))
     whole, report = run(config(server.url), 10, journal)
     assert (report.stopped, report.solved, len(whole)) == ("", 10, 10)
+
+
+def test_a_caller_that_stops_early_leaves_no_thread_and_no_environment(kit: Any, tmp_path: Path) -> None:
+    server = kit.serve(expert(kit, "native"))
+    OPENED.clear()
+    rolled = roll_out_endpoint(tasks(50), open_family, config(server.url, concurrency=5), tmp_path / "j", Quiet())
+    assert next(rolled).outcome.success is True
+    rolled.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name == "endpoint"]
+    assert OPENED
+    assert all(environment.closed for environment in OPENED)
+    asked = len(server.seen)
+    assert asked < 100
+    _, report = run(config(server.url, concurrency=5), 50, tmp_path / "j")  # the journal is free again
+    assert report.usage.reused == asked
+
+
+def test_an_error_of_the_environment_reaches_the_caller(kit: Any) -> None:
+    server = kit.serve(expert(kit, "native"))
+
+    def broken(family: str) -> Environment:
+        raise UsageError(f"no pool for {family}")
+
+    with pytest.raises(UsageError, match="no pool for sums"):
+        list(roll_out_endpoint(tasks(3), broken, config(server.url), None, Quiet()))
+    assert server.seen == []
+
+
+def test_many_threads_give_what_one_gives(kit: Any) -> None:
+    server = kit.serve(expert(kit, "native"))
+    one, _ = run(config(server.url, concurrency=1), 40)
+    many, _ = run(config(server.url, concurrency=32, samples=1), 40)
+    assert many == one
