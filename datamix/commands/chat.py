@@ -21,7 +21,7 @@ __all__ = ["command"]
 @click.command()
 @click.argument("checkpoint", metavar="CHECKPOINT|RUN")
 @click.option("--tools", "family", metavar="FAMILY", help="Set up a held-out task of a family (repair, reasoning).")
-@click.option("--pool", metavar="FILE", help="Pool of the family's material (default: the run's).")
+@click.option("--pool", metavar="FILE", help="What the family draws from (default: the run's).")
 @click.option("--difficulty", type=click.FloatRange(1, 10), default=1.0, show_default=True, help="Of the task.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the task and of sampling.")
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.6, show_default=True, help="0: the likeliest.")
@@ -58,17 +58,19 @@ def command(
     with ExitStack() as stack:
         environment = task = None
         if family is not None:
-            material = Path(pool) if pool else _pool_beside(folder)
+            material = Path(pool) if pool else _pool_beside(folder, family)
             opened = open_environment(family, pool_path=material, split="heldout")
             environment = stack.enter_context(opened)
             task = environment.generate(seed=HELDOUT_SEEDS + seed, difficulty=difficulty)
         _converse(Talk(agent, environment, task, max_steps))
 
 
-def _pool_beside(checkpoint: Path) -> Path | None:
+def _pool_beside(checkpoint: Path, family: str) -> Path | None:
+    from pipelines.synthesis.pools import pool_place
+
     run = run_of_checkpoint(checkpoint)
-    pool = run / "trajectories" / "pool.jsonl" if run else None
-    return pool if pool and pool.is_file() else None
+    pool = pool_place(run / "trajectories", family) if run else None
+    return pool if pool and pool.exists() else None
 
 
 def _converse(talk: Talk) -> None:

@@ -21,6 +21,8 @@ from pipelines.synthesis.environments.base import environment_class
 __all__ = ["POOL_NAMES", "build_pools", "pool_place"]
 
 POOL_NAMES = {"code": "pool.jsonl", "documents": "search"}
+FEWEST_DOCUMENTS, MOST_DOCUMENTS, DOCUMENTS_A_TASK = 300, 1_500, 25  # an index costs: few tasks need a small one
+CHARACTERS_A_DOCUMENT = 8_000
 Builder = Callable[[RunContext, Path], dict[str, Any]]
 
 
@@ -56,7 +58,13 @@ def _documents(context: RunContext, place: Path) -> dict[str, Any]:
     from pipelines.synthesis.search_pool import build_search_pool
 
     context.progress.say("synthesize: an index over the documents, for search tasks")
-    return build_search_pool(sorted((context.run / "corpus" / "kept").glob("part-*.parquet")), place)
+    parts = sorted((context.run / "corpus" / "kept").glob("part-*.parquet"))
+    recipe = context.recipe
+    drawn = [(config.family, config.n) for config in recipe.trajectories.synthesized]
+    drawn.append((recipe.evaluate.family, recipe.evaluate.tasks))
+    tasks = sum(n for family, n in drawn if environment_class(family).pool == "documents")
+    documents = min(MOST_DOCUMENTS, max(FEWEST_DOCUMENTS, DOCUMENTS_A_TASK * tasks))
+    return build_search_pool(parts, place, documents, documents * CHARACTERS_A_DOCUMENT)
 
 
 _BUILDERS: dict[str, tuple[str, Builder]] = {"code": ("pool", _code), "documents": ("search_pool", _documents)}
