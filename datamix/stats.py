@@ -85,13 +85,14 @@ def _corpus(run: Path, recipe: Recipe, manifests: dict[str, Manifest]) -> dict[s
     totals = rows.sum()
     mixed = "reweight" in manifests
     report = _mixture_report(run) if mixed else {}
+    replaced = manifests["corpus"].counts.get("replaced") if "corpus" in manifests else None
     return {
         "documents": {
             "read": int(totals["documents"][0]),
             "set_aside": sum(1 for _ in set_aside.open("rb")) if set_aside.exists() else 0,
             "dropped": drops,
             "kept": int(rows.filter(pl.col("dropped_by").is_null())["documents"].sum()),
-            "replaced": dict(manifests["corpus"].counts.get("replaced", {})) if "corpus" in manifests else {},
+            **({"replaced": replaced} if replaced else {}),
         },
         "mixture": {
             "budget_tokens": recipe.mixture.budget_tokens,
