@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from filters.text.dedup.sketch import document_ids, normalise
+from filters.text.dedup.sketch import document_digests, hexadecimal, normalise
 from filters.text.dedup.tables import CODE, TEXT, profile_of_domain
 from pipelines.corpus.dedup_tasks import DedupBatch
 from pipelines.corpus.read.parquet import read_parquet
@@ -36,15 +36,18 @@ class Rejected:
     problem: Problem
 
 
-def file_batches(task: ReadTask) -> Iterator[DedupBatch | Rejected]:
-    """The documents and problems of the one file of `task`, in its order. Memory: one batch."""
+def file_batches(task: ReadTask, alone: bool = False) -> Iterator[DedupBatch | Rejected]:
+    """The documents and problems of the one file of `task`, in its order. Memory: one batch.
+
+    `alone` says that the run has no other source: then ids tell the same texts apart as exact hashes do.
+    """
     if task.config.kind == "parquet":
-        yield from _parquet_batches(task)
+        yield from _parquet_batches(task, alone)
         return
-    yield from _collected(task.config, read_records(task))
+    yield from _collected(task, read_records(task), alone)
 
 
-def _collected(config: SourceConfig, found: Iterator[Document | Problem]) -> Iterator[DedupBatch | Rejected]:
+def _collected(task: ReadTask, found: Iterator[Document | Problem], alone: bool) -> Iterator[DedupBatch | Rejected]:
     """Documents in batches of at most BATCH_BYTES."""
     waiting: list[tuple[int, Document]] = []
     weight = 0
@@ -55,13 +58,13 @@ def _collected(config: SourceConfig, found: Iterator[Document | Problem]) -> Ite
         waiting.append((int(one.origin.rpartition("#")[2]), one))
         weight += len(one.text)
         if weight >= BATCH_BYTES or len(waiting) == _MOST_ROWS:
-            yield _of_documents(config, waiting)
+            yield _of_documents(task.config, waiting, alone)
             waiting, weight = [], 0
     if waiting:
-        yield _of_documents(config, waiting)
+        yield _of_documents(task.config, waiting, alone)
 
 
-def _of_documents(config: SourceConfig, documents: list[tuple[int, Document]]) -> DedupBatch:
+def _of_documents(config: SourceConfig, documents: list[tuple[int, Document]], alone: bool) -> DedupBatch:
     profiles = np.array([profile_of_domain(document.source_domain) for _, document in documents], np.uint8)
     return DedupBatch(
         rows=np.array([line for line, _ in documents], np.int64),
@@ -71,14 +74,19 @@ def _of_documents(config: SourceConfig, documents: list[tuple[int, Document]]) -
         qualities=pa.nulls(len(documents), pa.float32()),
         profiles=profiles,
         source_ids=pa.array([document.source_id for _, document in documents], pa.string()),
+        exact=_digests([document.id for _, document in documents]) if alone else None,
     )
+
+
+def _digests(ids: list[str]) -> Any:
+    return np.frombuffer(bytes.fromhex("".join(ids)), np.uint8).reshape(-1, 16)
 
 
 def _repeated(value: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 
-def _parquet_batches(task: ReadTask) -> Iterator[DedupBatch | Rejected]:
+def _parquet_batches(task: ReadTask, alone: bool) -> Iterator[DedupBatch | Rejected]:
     """Rows of a Parquet file; a damaged file gives the rows before the damage and one problem, as `read_parquet`."""
     config, file = task.config, task.files[0]
     names = [config.text, config.id, config.domain_field]
@@ -89,21 +97,21 @@ def _parquet_batches(task: ReadTask) -> Iterator[DedupBatch | Rejected]:
             for group in range(opened.num_row_groups):
                 rows = _rows_at_once(opened.metadata.row_group(group))
                 for batch in opened.iter_batches(rows, [group], columns, use_threads=False):
-                    yield from _of_batch(task, batch, done)
+                    yield from _of_batch(task, batch, done, alone)
                     done += batch.num_rows
     except (pa.ArrowException, OSError):  # said by the reader that says it for every step, from the row it is at
-        yield from _after(task, done)
+        yield from _after(task, done, alone)
 
 
 def _rows_at_once(group: Any) -> int:
     return int(np.clip(BATCH_BYTES * group.num_rows // max(1, group.total_byte_size), 1, _MOST_ROWS))
 
 
-def _after(task: ReadTask, done: int) -> Iterator[DedupBatch | Rejected]:
+def _after(task: ReadTask, done: int, alone: bool) -> Iterator[DedupBatch | Rejected]:
     """What the record reader makes of the file behind row `done`."""
     config, file = task.config, task.files[0]
     records = (one for one in read_parquet(file.path, config) if not isinstance(one, Record) or one.line > done)
-    yield from _collected(config, (_document(task, record) for record in records))
+    yield from _collected(task, (_document(task, record) for record in records), alone)
 
 
 def _document(task: ReadTask, record: Record | Problem) -> Document | Problem:
@@ -111,7 +119,7 @@ def _document(task: ReadTask, record: Record | Problem) -> Document | Problem:
     return to_document(record, task.config, file.path, file.relative) if isinstance(record, Record) else record
 
 
-def _of_batch(task: ReadTask, batch: pa.RecordBatch, before: int) -> Iterator[DedupBatch | Rejected]:
+def _of_batch(task: ReadTask, batch: pa.RecordBatch, before: int, alone: bool) -> Iterator[DedupBatch | Rejected]:
     """One record batch whose first row follows row number `before`."""
     config = task.config
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -121,10 +129,9 @@ def _of_batch(task: ReadTask, batch: pa.RecordBatch, before: int) -> Iterator[De
     if pa.types.is_dictionary(texts.type) or pa.types.is_string_view(texts.type):
         texts = texts.cast(pa.large_string())
     if not (_whole(texts) and _whole(ids) and _whole(domains)):
-        fields = [{name: _decoded(column) for name, column in columns.items()}]
-        rows = zip(*fields[0].values(), strict=True)
+        rows = zip(*(_decoded(column) for column in columns.values()), strict=True)
         records = (Record(before + n + 1, dict(zip(columns, row, strict=True))) for n, row in enumerate(rows))
-        yield from _collected(config, (_document(task, record) for record in records))
+        yield from _collected(task, (_document(task, record) for record in records), alone)
         return
     normalised = normalise(texts)
     usable = normalised.ends > normalised.starts
@@ -138,15 +145,17 @@ def _of_batch(task: ReadTask, batch: pa.RecordBatch, before: int) -> Iterator[De
     if len(rows_used) < batch.num_rows:
         normalised = normalised.taken(rows_used)
     chosen = pa.array(rows_used)
+    digests = document_digests(normalised, config.name)
     yield DedupBatch(
         rows=rows_used + before + 1,
-        ids=document_ids(normalised, config.name),
+        ids=hexadecimal(digests),
         texts=texts,
         sources=_repeated(config.name, len(rows_used)),
         qualities=pa.nulls(len(rows_used), pa.float32()),
         profiles=_profiles(domains, len(texts))[rows_used],
         source_ids=_source_ids(ids, len(texts)).take(chosen),
         normalised=normalised,
+        exact=digests if alone else None,
     )
 
 

@@ -74,6 +74,7 @@ class DedupBatch:
     profiles: npt.NDArray[np.uint8]
     source_ids: pa.Array | None = None
     normalised: Normalised | None = None
+    exact: npt.NDArray[np.uint8] | None = None  # other exact hashes than the texts' own
 
 
 def _batches(task: DedupTask) -> Iterator[DedupBatch]:
@@ -150,6 +151,7 @@ def sketch_task(task: DedupTask) -> dict[str, Any]:
                 batch.profiles,
                 shingle_words=task.shingle_words,
                 permutations=task.permutations,
+                exact=batch.exact,
             )
             writer.add(batch.rows, batch.ids, batch.sources, batch.qualities, found, batch.source_ids)
             if found.hashes is not None:

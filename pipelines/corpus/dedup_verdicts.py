@@ -59,11 +59,12 @@ class FileTask(DedupTask):
     """One input file, read as the step `read` reads it."""
 
     read: ReadTask
+    alone: bool  # the only source, and nothing to compare with
 
     def batches(self) -> Iterator[DedupBatch]:
         """The documents of the file; what is wrong with others goes to the set-aside file of `read`."""
         with atomic_path(aside_of(self.read)) as path, path.open("wb") as aside:
-            for found in file_batches(self.read):
+            for found in file_batches(self.read, self.alone):
                 if isinstance(found, Rejected):
                     if self.read.stop_at_problem:
                         raise found.problem.error()
@@ -90,7 +91,8 @@ def write_verdicts(context: RunContext) -> dict[str, Any]:
     reads = plan_reading(context, folder)
     config = context.recipe.dedup
     settings = (str(folder), config.shingle_words, config.permutations)
-    own = [FileTask(str(context.run), number, None, *settings, read) for number, read in enumerate(reads)]
+    alone = config.against is None and len(context.recipe.sources) == 1
+    own = [FileTask(str(context.run), number, None, *settings, read, alone) for number, read in enumerate(reads)]
     references = reference_tasks(context, folder)
     bands = bands_of(context)
     results = context.engine.map(sketch_file, own, label="dedup: sketch", progress=context.progress)

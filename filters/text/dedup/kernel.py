@@ -166,7 +166,7 @@ def signatures(data, starts, ends, profiles, width, masks, points, odd, out, fla
 def shingle_hashes(data, starts, ends, profiles, width, masks, points, out, bounds):
     """The shingle hashes of document i, in text order and with repeats, into out[bounds[i]:bounds[i + 1]].
 
-    `out` holds at least two values more than the texts have bytes, `bounds` one more than there are documents;
+    `out` holds a value for every second byte of each text and two more, `bounds` one more than there are documents;
     masks[n] has the low n bytes set.
     """
     room = _longest(starts, ends) + ROOM
