@@ -1,6 +1,6 @@
 """What a second pass is worth in language modelling: k layers × 1, k × 2 and 2k × 1 at equal width, data and steps.
 
-    python benchmarks/language.py [--json] [--seeds 0 1 2] [--layers 2] [--run RUN]
+    python benchmarks/language.py [--json] [--seeds 0 1 2] [--layers 1] [--run RUN]
 
 The text is the source of the standard library (every 16th file is held out) under a byte-level BPE of 2,048 words that
 is trained on the rest, or the pretraining rows and the held-out documents of a run. φ says how many layers' worth of
@@ -9,7 +9,9 @@ With the loss taken as linear in the logarithm of the layers between k and 2k,
 
     φ = (loss of k × 1 − loss of k × 2) / (loss of k × 1 − loss of 2k × 1).
 
-The literature has .46 (arXiv 2604.21106, over 116 runs far larger than these). Times are CPU seconds.
+The literature has .46 (arXiv 2604.21106, over 116 runs far larger than these). Nothing here makes the looped model win:
+with few tokens it need not even lie between the two, and the line then says so. A seed takes about two CPU minutes.
+Times are CPU seconds.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ from trainer.model import LoopedTransformer
 from trainer.optimizer import learning_rate_at, make_optimizer
 from trainer.shards import StageReader
 
-WIDTH, CONTEXT, ROWS, STEPS = 128, 256, 8, 160
-VOCAB, HELDOUT_TOKENS, LEARNING_RATE = 2048, 32_768, 3e-3
+WIDTH, CONTEXT, ROWS, STEPS = 128, 256, 8, 400
+VOCAB, HELDOUT_TOKENS = 2048, 32_768
+LEARNING_RATE = 3e-3  # of .001, .003 and .01 the one with the least loss in all three arms (seed 0)
 
 Pieces = list[np.ndarray[Any, np.dtype[np.int64]]]
 
@@ -173,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--layers", type=int, default=2, help="k")
+    parser.add_argument("--layers", type=int, default=1, help="k")
     parser.add_argument("--run", type=Path, help="A run whose pretraining rows and held-out documents are used.")
     options = parser.parse_args()
     torch.set_num_threads(1)
