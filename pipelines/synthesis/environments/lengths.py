@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["BYTES_PER_TOKEN", "target_bytes"]
+from pipelines.synthesis.lengths import BYTES_PER_TOKEN
 
-BYTES_PER_TOKEN = 4.0  # the project's estimate where no tokenizer is at hand
+__all__ = ["target_bytes"]
+
 # tokens of a whole trajectory at difficulty 1 … 10
 TOKENS = (1_300, 2_600, 5_000, 10_000, 20_000, 40_000, 75_000, 110_000, 145_000, 190_000)
 

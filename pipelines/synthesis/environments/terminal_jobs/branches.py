@@ -6,6 +6,7 @@ import random
 
 from pipelines.synthesis.environments.terminal_jobs.base import Job, RepositoryGoal, Step
 from pipelines.synthesis.environments.terminal_jobs.history import (
+    History,
     as_bytes,
     as_files,
     changed_line,
@@ -81,11 +82,8 @@ def cherry_pick(generator: random.Random, taken: set[str], scale: float) -> Job:
     )
 
 
-def tidy_branches(generator: random.Random, taken: set[str], scale: float) -> Job:
-    """Merged branches go, the others stay; a tag marks a commit."""
-    folder = folder_name(generator, taken, "branches")
-    commits, lines = sizes(scale)
-    history = grown(generator, commits, lines)
+def _topics(generator: random.Random, history: History) -> tuple[dict[str, str], dict[str, str]]:
+    """Adds topic branches: (those that are merged into main, those that are not), each name with itself."""
     old: dict[str, str] = {}
     keep: dict[str, str] = {}
     for name in pick_names(generator, generator.randint(3, 6)):
@@ -98,6 +96,15 @@ def tidy_branches(generator: random.Random, taken: set[str], scale: float) -> Jo
             keep[branch] = branch
     for branch in keep:
         history.commit(branch, f"Try {branch.split('/')[1]}", {"try.cfg": f"{branch}\n"}, start="main")
+    return old, keep
+
+
+def tidy_branches(generator: random.Random, taken: set[str], scale: float) -> Job:
+    """Merged branches go, the others stay; a tag marks a commit."""
+    folder = folder_name(generator, taken, "branches")
+    commits, lines = sizes(scale)
+    history = grown(generator, commits, lines)
+    old, keep = _topics(generator, history)
     tag = f"v{generator.randint(1, 9)}.{generator.randint(0, 20)}"
     request = (
         f"In the git repository {folder}: delete every topic branch that is merged into main, keep the "

@@ -6,6 +6,7 @@ import random
 
 from pipelines.synthesis.environments.terminal_jobs.base import Job, RepositoryGoal, Step
 from pipelines.synthesis.environments.terminal_jobs.history import (
+    History,
     as_bytes,
     as_files,
     changed_line,
@@ -117,14 +118,12 @@ def revert_commit(generator: random.Random, taken: set[str], scale: float) -> Jo
     )
 
 
-def merge_conflict(generator: random.Random, taken: set[str], scale: float) -> Job:
-    """A branch is merged; the lines that both sides changed are decided by a rule."""
-    folder = folder_name(generator, taken, "merge")
-    commits, lines = sizes(scale)
-    history = grown(generator, max(2, commits - 3), lines)
-    branch = f"feature/{generator.choice(NOUNS)}"
+def _conflict(
+    generator: random.Random, history: History, branch: str, side: str, count: int
+) -> tuple[list[str], dict[str, str]]:
+    """Lets main and a new branch change one line in each of `count` files: (these files, all files once merged)."""
     base = history.files("main")
-    fought = generator.sample(sorted(base), 1 if scale < 5_000 else generator.randint(1, 3))
+    fought = generator.sample(sorted(base), count)
     theirs, ours, keys = {}, {}, []
     for path in fought:
         theirs[path], key = changed_line(generator, base[path])
@@ -141,9 +140,19 @@ def merge_conflict(generator: random.Random, taken: set[str], scale: float) -> J
         start="main",
     )
     history.commit("main", f"Set {keys[0]} on main {generator.randint(2, 999)}", ours)
-    side = generator.choice(("branch", "main"))
     final = {**history.files("main"), added: history.files(branch)[added]}
     final |= theirs if side == "branch" else {}
+    return fought, final
+
+
+def merge_conflict(generator: random.Random, taken: set[str], scale: float) -> Job:
+    """A branch is merged; the lines that both sides changed are decided by a rule."""
+    folder = folder_name(generator, taken, "merge")
+    commits, lines = sizes(scale)
+    history = grown(generator, max(2, commits - 3), lines)
+    branch = f"feature/{generator.choice(NOUNS)}"
+    side = generator.choice(("branch", "main"))
+    fought, final = _conflict(generator, history, branch, side, 1 if scale < 5_000 else generator.randint(1, 3))
     request = (
         f"In the git repository {folder}, merge the branch {branch} into main with a merge commit. Where "
         f"both changed the same line, the value of {branch if side == 'branch' else 'main'} counts."

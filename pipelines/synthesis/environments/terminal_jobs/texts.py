@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from pipelines.synthesis.environments.terminal_jobs.base import File, Job, Step, look, reading
 from pipelines.synthesis.environments.terminal_jobs.words import (
@@ -18,7 +19,20 @@ from pipelines.synthesis.environments.terminal_jobs.words import (
 
 __all__ = ["replace_names", "settings", "table_answer", "table_report"]
 
+PLACES = ("production", "staging", "testing")
 KEYS = ("timeout", "retries", "pool_size", "cache_mb", "workers", "batch", "backlog", "keepalive")
+
+
+def _conf(generator: random.Random, name: str, key: str, place: str, guarded: bool) -> str:
+    """A settings file with a value for `key` among others, and a comment that speaks of it."""
+    first = "# do not edit: managed elsewhere" if guarded else f"# {generator.choice(PEOPLE)}, {date_text(generator)}"
+    body = [f"{k} = {generator.randint(1, 99)}" for k in generator.sample([k for k in KEYS if k != key], 4)]
+    body.insert(generator.randrange(len(body)), f"{key} = {generator.randint(1, 99)}")
+    remark = f"# {key} of {name} was {generator.randint(1, 99)} until {date_text(generator)}"
+    body.insert(generator.randrange(len(body)), remark)
+    paths = [f"path.{generator.choice(NOUNS)} = /srv/{name}/{generator.choice(NOUNS)}" for _ in range(8)]
+    head = [first, f"environment = {place}", f"host = {generator.choice(HOSTS)}.example"]
+    return "\n".join([*head, *body, *paths]) + "\n"
 
 
 def settings(generator: random.Random, taken: set[str], scale: float) -> Job:
@@ -26,8 +40,7 @@ def settings(generator: random.Random, taken: set[str], scale: float) -> Job:
     folder = folder_name(generator, taken, "config")
     count = max(3, min(60, int(scale / 620)))
     key, new = generator.choice(KEYS), str(generator.randint(100, 900))
-    environment = generator.choice(("production", "staging", "testing"))
-    protected = "# do not edit: managed elsewhere"
+    environment = generator.choice(PLACES)
     files: dict[str, File] = {}
     expected: dict[str, File] = {}
     changed = 0
@@ -35,27 +48,11 @@ def settings(generator: random.Random, taken: set[str], scale: float) -> Job:
         path = f"{folder}/{generator.choice(('etc', 'services', 'jobs'))}/{name}.conf"
         mine = number == 0 or generator.random() < 0.5
         guarded = number > 0 and generator.random() < 0.2
-        place = (
-            environment
-            if mine
-            else generator.choice([e for e in ("production", "staging", "testing") if e != environment])
-        )
-        lines = [protected] if guarded else [f"# {generator.choice(PEOPLE)}, {date_text(generator)}"]
-        lines += [f"environment = {place}", f"host = {generator.choice(HOSTS)}.example"]
-        others = [k for k in KEYS if k != key]
-        body = [f"{k} = {generator.randint(1, 99)}" for k in generator.sample(others, 4)]
-        body.insert(generator.randrange(len(body)), f"{key} = {generator.randint(1, 99)}")
-        body.insert(
-            generator.randrange(len(body)),
-            f"# {key} of {name} was {generator.randint(1, 99)} until {date_text(generator)}",
-        )
-        lines += body
-        lines += [f"path.{generator.choice(NOUNS)} = /srv/{name}/{generator.choice(NOUNS)}" for _ in range(8)]
-        text = "\n".join(lines) + "\n"
+        place = environment if mine else generator.choice([e for e in PLACES if e != environment])
+        text = _conf(generator, name, key, place, guarded)
         files[path] = File(text.encode())
         if mine and not guarded:
-            old = next(line for line in lines if line.startswith(f"{key} = "))
-            text, changed = text.replace(f"\n{old}\n", f"\n{key} = {new}\n"), changed + 1
+            text, changed = re.sub(rf"^{key} = .*$", f"{key} = {new}", text, flags=re.M), changed + 1
         expected[path] = File(text.encode())
     request = (
         f"Set `{key}` to {new} in all .conf files below {folder} whose environment is {environment}, "
