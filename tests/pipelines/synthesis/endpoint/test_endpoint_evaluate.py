@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 from datamix.commands.evaluate import command as evaluate
 from pipelines.synthesis.environments.base import environment_class, family_names
 from pipelines.synthesis.environments.functions import Source, open_probe_sandbox, probe_source, write_pool
-from schemas.errors import DatamixError, UsageError
+from pipelines.synthesis.requests import check_requests
+from schemas.errors import DatamixError, RecipeError, UsageError
 from schemas.progress import Quiet
-from schemas.recipe import EndpointConfig, EvaluateConfig
+from schemas.recipe import EndpointConfig, EvaluateConfig, parse_recipe
 from trainer.agent_tasks import agent_results, heldout_tasks, open_heldout
 from trainer.endpoint import measure_endpoint
 
@@ -150,3 +151,16 @@ def test_a_wrong_address_is_an_error_not_a_score(kit: Any) -> None:
     server = kit.serve(lambda number, body: kit.answer(b"{}", 404))
     with pytest.raises(DatamixError, match="answered 404"):
         invoke("--endpoint", server.url, "--model", "m", "--family", "reasoning", *FEW)
+
+
+def test_families_of_a_recipe_are_checked_and_measured_once_each() -> None:
+    recipe = parse_recipe(RECIPE, overrides=["evaluate.families=[search, repair, search]"])
+    assert recipe.evaluate.measured == ["search", "repair"]
+    check_requests(recipe)
+    with pytest.raises(RecipeError, match=r"evaluate\.families: 'serch' is unknown\. Did you mean 'search'\?"):
+        check_requests(parse_recipe(RECIPE, overrides=["evaluate.families=[repair, serch]"]))
+    none = parse_recipe(RECIPE, overrides=["evaluate.tasks=0"])
+    assert none.evaluate.measured == []
+    plain = EvaluateConfig()
+    assert plain.measured == ["repair"]
+    assert "families" not in plain.model_dump()  # recipes written before keep their digest
