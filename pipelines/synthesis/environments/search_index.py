@@ -87,9 +87,24 @@ class SearchIndex:
         self._bm25: Any = None
 
     def facts(self) -> list[dict[str, Any]]:
-        """The pool's facts in order."""
-        with open(self._folder / "facts.jsonl", encoding="utf-8") as handle:
-            return [json.loads(line) for line in handle]
+        """The pool's facts in order. Raises InputError naming the line that is none."""
+        path = self._folder / "facts.jsonl"
+        facts: list[dict[str, Any]] = []
+        try:
+            with open(path, encoding="utf-8") as handle:
+                for line in handle:
+                    fact = json.loads(line)
+                    if not isinstance(fact, dict) or "kind" not in fact:
+                        raise ValueError("no object with a kind")
+                    facts.append(fact)
+        except FileNotFoundError as error:
+            raise InputError("no such file", path=str(path), todo="Build the search pool again") from error
+        except ValueError as error:
+            problem = f"not a fact of a search pool ({error})"
+            raise InputError(
+                problem, path=str(path), line=len(facts) + 1, todo="Build the search pool again"
+            ) from error
+        return facts
 
     def text(self, number: int) -> str:
         """The text of a document by its number."""
@@ -134,7 +149,11 @@ class SearchIndex:
         if self._bm25 is None:
             import bm25s
 
-            self._bm25 = bm25s.BM25.load(self._folder / "index", load_corpus=False)
+            try:
+                self._bm25 = bm25s.BM25.load(self._folder / "index", load_corpus=False)
+            except (OSError, ValueError, KeyError) as error:
+                todo = "Build the search pool again"
+                raise InputError(f"not an index ({error})", path=str(self._folder / "index"), todo=todo) from error
             self._bm25.vocab_dict.pop("", None)
         words: dict[str, int] = self._bm25.vocab_dict
         return words

@@ -182,6 +182,14 @@ def test_a_folder_that_is_no_pool_is_named(tmp_path: Path) -> None:
         SearchIndex(tmp_path)
     parts = write_corpus(tmp_path / "kept", [(f"a#{n}", prose(n)) for n in range(3)], 1)
     build_search_pool(parts, tmp_path / "search", standard_library_too=False)
+    index = SearchIndex(tmp_path / "search")
+    (tmp_path / "search" / "facts.jsonl").write_text('{"kind": "gap"}\n{"kind"')
+    with pytest.raises(InputError, match=r"facts\.jsonl:2: not a fact"):
+        index.facts()
+    (tmp_path / "search" / "index" / "vocab.index.json").unlink()
+    with pytest.raises(InputError, match="not an index"):
+        index.search("harbour", 3)
+    index.close()
     pool = tmp_path / "search" / "pool.json"
     pool.write_text(pool.read_text().replace('"version":1', '"version":9'))
     with pytest.raises(InputError, match="version 9"):
