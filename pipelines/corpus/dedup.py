@@ -2,8 +2,8 @@
 
 Two rounds of tasks, one a partition, and decisions that see only hashes:
 
-1. sketch: the text becomes an exact hash, a signature and sizes; its shingle hashes go to a file beside (about as
-   many bytes as the text has, removed at the end), so that no text is read twice;
+1. sketch: the text becomes an exact hash, a signature and sizes; its shingle hashes go to a file beside (about half
+   as many bytes as the text has, removed at the end), so that no text is read twice;
 2. here: equal hashes and bands give candidate pairs;
 3. shingles: the shingle sets of the candidates, sorted;
 4. here: exact similarity, clusters, keepers (`filters.text.dedup.decide`);

@@ -43,8 +43,8 @@ class DedupTask:
         return Path(self.folder, f"sketches-{self._name()}.arrow")
 
     def hashes(self) -> Path:
-        """Where the shingle hashes of all documents go, as raw 64-bit values in the order of the sketches."""
-        return Path(self.folder, f"hashes-{self._name()}.u64")
+        """Where the shingle hashes of all documents go, their low 32 bits in the order of the sketches."""
+        return Path(self.folder, f"hashes-{self._name()}.u32")
 
     def wanted(self) -> Path:
         """Which sketches are candidates: for each, where its hashes begin and end (numpy array)."""
@@ -155,7 +155,7 @@ def sketch_task(task: DedupTask) -> dict[str, Any]:
             )
             writer.add(batch.rows, batch.ids, batch.sources, batch.qualities, found, batch.source_ids)
             if found.hashes is not None:
-                sink.write(found.hashes.data)
+                sink.write(found.hashes.astype(np.uint32).data)
     return {"documents": writer.write(task.sketches())}
 
 
@@ -167,7 +167,7 @@ def shingle_task(task: DedupTask) -> dict[str, Any]:
         def batches() -> Iterator[tuple[npt.NDArray[np.int64], ShingleSets]]:
             for first in range(0, len(wanted) - 1, _BATCH_ROWS):
                 spans = wanted[first : min(first + _BATCH_ROWS, len(wanted) - 1)]
-                sets = [distinct(hashes.read(start, end)) for _, start, end in spans.tolist()]
+                sets = [distinct(hashes.read(start, end)).astype(np.uint64) for _, start, end in spans.tolist()]
                 yield np.ascontiguousarray(spans[:, 0]), ShingleSets.of(sets)
 
         return {"documents": write_shingles(task.shingles(), batches())}

@@ -196,7 +196,7 @@ def shingle_sets(
     return [distinct(flat[start:end]) for start, end in pairwise(bounds.tolist())]
 
 
-def distinct(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def distinct(hashes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Sorted, without repeats; the array itself is sorted (numpy's `unique` takes three times as long here)."""
     hashes.sort()
     ordered = hashes

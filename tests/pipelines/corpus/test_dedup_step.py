@@ -180,13 +180,13 @@ def test_a_sketch_file_that_is_cut_short_is_refused_by_name(tmp_path: Path, cut:
 
 
 def test_a_file_of_hashes_that_is_cut_short_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "hashes.u64"
-    path.write_bytes(bytes(80))
+    path = tmp_path / "hashes.u32"
+    path.write_bytes(np.arange(10, dtype=np.uint32).tobytes())
     with HashFile(path, 10) as hashes:
-        assert hashes.read(2, 5).tolist() == np.fromfile(path, np.uint64)[2:5].tolist()
-    for size in (79, 72, 0):
+        assert hashes.read(2, 5).tolist() == np.fromfile(path, np.uint32)[2:5].tolist()
+    for size in (39, 36, 0):
         path.write_bytes(bytes(size))
-        with pytest.raises(CheckError, match=rf"hashes\.u64: {size} bytes, expected 80"):
+        with pytest.raises(CheckError, match=rf"hashes\.u32: {size} bytes, expected 40"):
             HashFile(path, 10)
 
 
