@@ -147,10 +147,14 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
+# made once, before any fork: making array types in every child copies pages for nothing
+_CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(0x20080522, 0)
+_NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
+
+
 def drop_capabilities() -> None:
     """Give up every capability of this process (a user space's first process has all of them inside it)."""
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    _check(_libc.capset(_CAPABILITY_HEADER, _NO_CAPABILITIES), "capset")
 
 
 def apply_limits(limits: dict[str, int], uid: int | None) -> None:

@@ -30,6 +30,7 @@ import isolation  # type: ignore[import-not-found,unused-ignore]
 
 WORKSPACE = "/workspace"  # what the run's folder is called in every observation
 DISK_POLL_SECONDS = 0.25
+_WARM_CALLBACKS = 0  # exit functions of the warm modules themselves (set before the first fork)
 MAX_RESULT_BYTES = 64 << 20
 
 
@@ -223,8 +224,10 @@ def _run_python(code: str) -> int:
     import atexit
     import threading
 
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    if threading.active_count() > 1 or "concurrent.futures" in sys.modules:
+        threading._shutdown()  # type: ignore[attr-defined]
+    if atexit._ncallbacks() > _WARM_CALLBACKS:
+        atexit._run_exitfuncs()
     return exit_code & 255
 
 
@@ -256,6 +259,10 @@ def main() -> None:
         "own_scratch": "mounts" in gained,
         "busy_processes": 0 if own_user else isolation.processes_of_user(os.getuid()),
     }
+    global _WARM_CALLBACKS
+    import atexit
+
+    _WARM_CALLBACKS = atexit._ncallbacks()
     gc.collect()
     gc.freeze()
     _reply({"gained": sorted(gained), "uid": uid, "pid_one": os.getpid() == 1})
