@@ -60,6 +60,7 @@ class Attention(nn.Module):
             config.num_key_value_heads,
             config.head_dim,
         )
+        self.shares = config.loop_share_kv
         self.q_proj = nn.Linear(config.hidden_size, self.heads * self.head_dim, bias=False)
         self.k_proj = nn.Linear(config.hidden_size, self.kv_heads * self.head_dim, bias=False)
         self.v_proj = nn.Linear(config.hidden_size, self.kv_heads * self.head_dim, bias=False)
@@ -73,14 +74,14 @@ class Attention(nn.Module):
         cache: KeyValueCache | None,
         slot: int,
         shared: KeyValue | None,
-    ) -> tuple[Tensor, KeyValue]:
+    ) -> tuple[Tensor, KeyValue | None]:
         query = rotate(self.q_proj(x).unflatten(-1, (self.heads, self.head_dim)), tables)
         if shared is None:
             key = rotate(self.k_proj(x).unflatten(-1, (self.kv_heads, self.head_dim)), tables)
             value = self.v_proj(x).unflatten(-1, (self.kv_heads, self.head_dim))
             shared = (key, value) if cache is None else cache.extend(slot, key, value)
         out = segment_attention(query, *shared, segment_lengths) if cache is None else cached_attention(query, *shared)
-        return self.o_proj(out.flatten(-2)), shared
+        return self.o_proj(out.flatten(-2)), shared if self.shares else None
 
 
 class SwiGLU(nn.Module):
@@ -114,8 +115,8 @@ class Layer(nn.Module):
         cache: KeyValueCache | None = None,
         slot: int = 0,
         shared: KeyValue | None = None,
-    ) -> tuple[Tensor, KeyValue]:
-        """The stream after this layer, and the keys and values that it attended to (`shared` where they were given)."""
+    ) -> tuple[Tensor, KeyValue | None]:
+        """The stream after this layer, and with `loop_share_kv` the keys and values that it attended to."""
         out, attended = self.self_attn(self.input_layernorm(x), tables, segment_lengths, cache, slot, shared)
         x = x + out
         return x + self.mlp(self.post_attention_layernorm(x)), attended
@@ -181,14 +182,15 @@ class LoopedTransformer(nn.Module):
 
         def through(layers: range, x: Tensor) -> Tensor:
             for index in layers:
-                slot, shared = (index, attended.get(index)) if config.loop_share_kv else (next(slots), None)
+                shared = attended.get(index)  # only with loop_share_kv
+                slot = index if config.loop_share_kv else next(slots)
                 arguments = (x, tables, segment_lengths, cache, slot, shared)
                 if self.activation_checkpointing and cache is None and torch.is_grad_enabled():
-                    x, pair = checkpoint(self.model.layers[index], *arguments, use_reentrant=False)
+                    x, own = checkpoint(self.model.layers[index], *arguments, use_reentrant=False)
                 else:
-                    x, pair = self.model.layers[index](*arguments)
-                if config.loop_share_kv:
-                    attended[index] = pair
+                    x, own = self.model.layers[index](*arguments)
+                if own is not None:
+                    attended[index] = own
             return x
 
         first, middle, last = config.blocks  # without the variant every layer is in the middle
