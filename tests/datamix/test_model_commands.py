@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,22 @@ def test_an_export_to_a_folder_says_what_it_wrote(small_run: Path, tmp_path: Pat
         CliRunner().invoke(export, arguments, catch_exceptions=False)
 
 
-def test_an_export_to_gguf_reads_back(small_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
+def test_an_export_to_gguf_reads_back_and_llama_cpp_opens_it(small_run: Path, tmp_path: Path, kind: str) -> None:
     gguf = pytest.importorskip("gguf")
     file = tmp_path / "m.gguf"
-    shown = done(export, str(small_run), "--to", "gguf", "--type", "f16", "--out", str(file)).stdout
+    shown = done(export, str(small_run), "--to", "gguf", "--type", kind, "--out", str(file)).stdout
     assert shown == f"{file}: {file.stat().st_size:,} bytes\n"
     assert gguf.GGUFReader(file).get_field("nanbeige.num_loops").contents() == 2
+    xllamacpp = pytest.importorskip("xllamacpp")
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 64, 1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    server = xllamacpp.Server(params)
+    body = json.dumps({"prompt": "def f", "n_predict": 2, "ignore_eos": True}).encode()
+    post = urllib.request.Request(f"{server.listening_address}/completion", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(post, timeout=60) as answer:
+        assert json.load(answer)["tokens_predicted"] == 2
 
 
 def test_chat_answers_every_line_of_a_pipe_the_same_for_the_same_seed(small_run: Path) -> None:
