@@ -12,7 +12,8 @@ For every family, with the scripted teacher:
     precision,   turns that filters.trajectory calls mistakes (labels taken away) against the teacher's log
     recall
     replays      how many of these trajectories come out the same again
-    tokens       median length (bytes / 4) of --lengths trajectories without mistakes at each difficulty 1 … 10
+    tokens       median length (bytes / 4) of --lengths trajectories without mistakes at each difficulty 6 … 10, and of
+                 eight times as many at 1 … 5
 
 CPU seconds are of this process and its sandboxes. Pools come from the running Python's standard library.
 """
@@ -49,6 +50,7 @@ EASY, MIXED = (1.0, 3.0), (1.0, 4.0)
 MISTAKE_RATE = 0.3
 MAX_STEPS = 4000
 FIRST_LENGTH_SEED = 500_000
+LONG_FROM, SHORT_TIMES = 6, 8  # below, lengths vary more and cost little: so many times the trajectories
 
 
 def cpu() -> float:
@@ -150,7 +152,7 @@ def lengths(environment: Environment, count: int) -> dict[str, Any]:
     for difficulty in range(1, 11):
         made = [
             estimated_tokens(play(environment, environment.generate(FIRST_LENGTH_SEED + n, difficulty), 0.0))
-            for n in range(count)
+            for n in range(count * (SHORT_TIMES if difficulty < LONG_FROM else 1))
         ]
         medians[str(difficulty)] = round(statistics.median(made))
     rising = list(medians.values()) == sorted(set(medians.values()))

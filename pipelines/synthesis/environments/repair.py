@@ -28,7 +28,30 @@ from schemas.trajectory import Outcome
 
 __all__ = ["TOOLS", "RepairEnvironment", "mutated_text", "path_of_tests"]
 
-PACKAGES = ("toolkit", "common", "core", "basics", "helpers", "library", "support", "services")
+PACKAGE_HEADS = (
+    *("app", "base", "batch", "cloud", "common", "core", "data", "desk", "edge", "field", "flow", "grid", "hub", "lab"),
+    *(
+        "line",
+        "main",
+        "mini",
+        "net",
+        "office",
+        "open",
+        "plant",
+        "prime",
+        "quick",
+        "shop",
+        "site",
+        "team",
+        "web",
+        "work",
+    ),
+)
+PACKAGE_TAILS = (
+    *("basics", "bits", "blocks", "box", "bridge", "chest", "drawer", "engine", "extras", "forge", "helpers", "kit"),
+    *("library", "modules", "pack", "parts", "pieces", "rack", "services", "shelf", "support", "toolkit", "tools"),
+    *("units", "utils", "works"),
+)
 READ_LINES, READ_CHARACTERS = 400, 20_000  # of one read_file
 SEARCH_HITS = 40
 FAILURES_EXPLAINED = 12
@@ -121,7 +144,7 @@ class RepairEnvironment(Environment):
         generator = random.Random(f"repair:{seed}:{difficulty:g}")  # noqa: S311 - seeded on purpose
         if self._maker is None:
             self._maker = TaskMaker(self._drawn, self._box(), self._box().workspace())
-        package = generator.choice(PACKAGES)
+        package = f"{generator.choice(PACKAGE_HEADS)}_{generator.choice(PACKAGE_TAILS)}"
         files = self._maker.files(difficulty, generator, package)
         if not files:
             raise UsageError(

@@ -21,7 +21,7 @@ __all__ = ["CHARACTERS_PER_TOKEN", "Fault", "FileSpec", "TaskMaker", "target_tok
 
 CHARACTERS_PER_TOKEN = 3.3
 # tokens of a whole trajectory that a difficulty aims at, interpolated between whole numbers
-TARGET_TOKENS = (1_500, 2_700, 5_000, 10_000, 20_000, 40_000, 80_000, 110_000, 145_000, 185_000)
+TARGET_TOKENS = (1_500, 2_700, 5_000, 10_000, 20_000, 40_000, 80_000, 110_000, 145_000, 195_000)
 FIXED_TOKENS = 1_250  # prompts, tools, first and last turns
 CHARACTERS_PER_FAULT = 3_200  # a failing test, its report, the edit and the turns around it
 WHOLE_FILES_FROM = 3.5  # below, a file holds one function and what it needs; from here on, real whole files
