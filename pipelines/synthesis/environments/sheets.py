@@ -45,8 +45,8 @@ def draw_sheet(
     problems: list[Problem] = []
     left = target_tokens(difficulty) * BYTES_PER_TOKEN
     if difficulty < ONE_PROBLEM_BELOW:
-        entry, problem = _one(generator, seed, difficulty, mode, left)
-        return [entry], [problem]
+        only, problem = _one(generator, seed, difficulty, mode, left)
+        return [only], [problem]
     deck: list[str] = []
     while not raw or left > 0:
         place = len(raw) + 1
