@@ -20,7 +20,7 @@ __all__ = ["command"]
 
 @click.command()
 @click.argument("checkpoint", metavar="CHECKPOINT|RUN")
-@click.option("--tools", "family", metavar="FAMILY", help="Set up a held-out task of a family (repair, reasoning).")
+@click.option("--tools", "family", metavar="FAMILY", help="Set up a held-out task of a family (office, repair, …).")
 @click.option("--pool", metavar="FILE", help="What the family draws from (default: the run's).")
 @click.option("--difficulty", type=click.FloatRange(1, 10), default=1.0, show_default=True, help="Of the task.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the task and of sampling.")
