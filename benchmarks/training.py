@@ -36,6 +36,7 @@ import torch
 from schemas.recipe import load_recipe
 from trainer.config import LoopedConfig
 from trainer.groups import plan_row
+from trainer.memory import keep_freed_memory
 from trainer.model import LoopedTransformer
 from trainer.optimizer import make_optimizer
 from trainer.shards import Row
@@ -212,6 +213,7 @@ def demo_model(seed: int = 0) -> tuple[LoopedTransformer, Any]:
 
 def long_row() -> dict[str, Any]:
     """One training step over the row, in this process; nothing is left out."""
+    keep_freed_memory()
     model, train = demo_model()
     row = make_row(long_row_lengths(), model.config.vocab_size)
     optimizer = make_optimizer(model, train.weight_decay)
@@ -299,6 +301,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as training does; for Llama and torch.mm too
     found = {name: PARTS[name]() for name in options.parts}
     if options.json:
         print(json.dumps(found, indent=1))

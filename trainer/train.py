@@ -33,6 +33,7 @@ from trainer.checkpoint import (
 from trainer.config import LoopedConfig
 from trainer.groups import plan_row
 from trainer.loader import LoaderState, ShardLoader
+from trainer.memory import keep_freed_memory
 from trainer.metrics import MetricsLog, read_metrics, stage_totals
 from trainer.model import LoopedTransformer
 from trainer.optimizer import learning_rate_at, make_optimizer
@@ -81,6 +82,7 @@ def _threads(wanted: int | None, world: World) -> Iterator[None]:
     before = torch.get_num_threads()
     if world.device.type == "cpu":
         torch.set_num_threads(wanted or 1)
+        keep_freed_memory()
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -107,6 +108,25 @@ def test_files_that_cannot_grow_leave_the_last_whole_checkpoint(
     train(make_recipe(), tmp_path / "full", Quiet())
     train(make_recipe(), tmp_path / "whole", Quiet())
     assert _digest(tmp_path / "full") == _digest(tmp_path / "whole")
+
+
+def test_a_step_takes_the_memory_that_the_last_one_freed() -> None:
+    code = """
+import resource, torch
+def faults(rounds):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        held = [torch.ones(2**20) for _ in range(4)]  # 4 MiB each
+        del held
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+taken = keep_freed_memory()
+faults(40)  # the heap finds its size
+print(int(taken), faults(20))
+"""
+    root = Path(__file__).parents[2]
+    shown = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True).stdout
+    taken, faults = map(int, shown.split())
+    assert faults < 100 or not taken  # thousands where blocks go back to the system
 
 
 def test_a_token_outside_the_vocabulary_is_named_with_its_row(
