@@ -113,6 +113,7 @@ def test_files_that_cannot_grow_leave_the_last_whole_checkpoint(
 def test_a_step_takes_the_memory_that_the_last_one_freed() -> None:
     code = """
 import resource, torch
+from trainer.memory import keep_freed_memory
 def faults(rounds):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(rounds):
