@@ -41,7 +41,7 @@ HERE = Path(__file__).parent
 TRUTH = HERE.parent / "../shared/data/neardup"
 OURS = ("verdicts", "text")
 _SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt", ".h", ".hpp", ".c", ".js", ".html", ".css")
-_GROUP_ROWS = 2000
+_GROUP_BYTES = 8 << 20
 
 
 def run_pass(name: str, files: list[str], removed: Path) -> dict[str, Any]:
@@ -90,8 +90,9 @@ def assemble(megabytes: float, target: Path) -> None:
 
 
 def write(table: pa.Table, target: Path) -> str:
-    """Parquet in row groups of 2,000 documents, as the passes read it."""
-    pq.write_table(table, target, row_group_size=_GROUP_ROWS, compression="zstd")
+    """Parquet in row groups of some 8 MB of text: what a reader must hold is the same for short and long documents."""
+    mean = (pc.sum(pc.binary_length(table.column("text"))).as_py() or 0) / max(1, table.num_rows)
+    pq.write_table(table, target, row_group_size=int(_GROUP_BYTES // max(1, mean)) + 1, compression="zstd")
     return str(target)
 
 
