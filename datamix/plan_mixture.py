@@ -158,6 +158,14 @@ class _Reader:
                     )
                 if entry["limited_by"] == "no share" and not share and entry["supply_tokens"]:
                     said.append(f"{place}{kind} {name}: {entry['supply_tokens']:,} tokens are there, it has no share")
+        little = report["totals"]["budget_tokens"] / 1000
+        for domain, sources in report.get("within", {}).items():
+            said += [
+                f"{place}source {name} within {domain}: {entry['shortfall_tokens']:,} of {entry['target_tokens']:,} "
+                "tokens lacking"
+                for name, entry in sources.items()
+                if domain not in self.vague_domains and entry["shortfall_tokens"] > little
+            ]
         expected = [n for n, figures in self.supply.figures.items() if figures["supply"] == "expected"]
         if report.get("min_quality") and expected:
             said.append(f"{place}min_quality cannot be judged for {', '.join(expected)}: all their tokens are counted")

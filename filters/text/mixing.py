@@ -1,11 +1,13 @@
 """The mixture of one corpus: split and uses of every document, for one budget or for stages with mixtures of their own.
 
 Stages draw from one supply in their order: how often a document was used in earlier stages counts towards its cap, and
-a stage takes the least used documents first.
+a stage takes the least used documents first. What a later stage with a higher threshold of quality needs is reserved
+for it (`filters.text.reserves`): it has no other documents, the earlier ones have.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from filters.text.mixing_plan import ALL, Plan, grain, plan_cells
 from filters.text.mixing_report import HELDOUT, TRAIN, UNUSED, Counted, report_of, report_of_stages
 from filters.text.mixture import hash_order, heldout_mask, use_divisibly, use_evenly
+from filters.text.reserves import Reserves
 from filters.text.weights import exact
 
 __all__ = ["HELDOUT", "TRAIN", "UNUSED", "Mixture", "MixtureWish", "StagedMixture", "mix", "mix_stages"]
@@ -66,6 +69,16 @@ class StagedMixture(Mixture):
     uses: npt.NDArray[np.int32]
 
 
+@dataclass(frozen=True, slots=True)
+class _Supply:
+    """Columns over n documents."""
+
+    ids: Sequence[str]
+    domains: npt.NDArray[np.object_]
+    sources: npt.NDArray[np.object_]
+    tokens: npt.NDArray[np.int64]
+
+
 def mix(
     ids: Sequence[str],
     domains: npt.NDArray[np.object_],
@@ -85,7 +98,7 @@ def mix(
     heldout = _heldout(ids, domains, wish)
     eligible = _eligible(heldout, quality, wish)
     used = np.zeros(len(ids), float if divisible else np.int32)
-    epochs, plan = _use(ids, domains, sources, tokens, eligible, used, wish)
+    epochs, plan = _use(_Supply(ids, domains, sources, tokens), eligible, used, wish)
     counted = Counted(domains, sources, tokens, _splits(heldout, epochs), epochs, eligible)
     return Mixture(counted.splits, epochs, report_of(counted, plan, wish))
 
@@ -102,17 +115,24 @@ def mix_stages(
 ) -> StagedMixture:
     """`mix` for stages (name: wish, in training order) that share one supply. The first wish says what is held out."""
     first = next(iter(wishes.values()))
+    supply = _Supply(ids, domains, sources, tokens)
     heldout = _heldout(ids, domains, first)
+    eligible = [_eligible(heldout, quality, wish) for wish in wishes.values()]
     used = np.zeros(len(ids), float if divisible else np.int32)
+    reserves = Reserves(
+        [wish.min_quality for wish in wishes.values()],
+        [_most(supply, wish, divisible=divisible) for wish in wishes.values()],
+        used,
+        lambda place, before: _use(supply, eligible[place], before, list(wishes.values())[place])[0],
+    )
     uses: list[npt.NDArray[Any]] = []
     reports: dict[str, dict[str, Any]] = {}
-    for name, wish in wishes.items():
-        eligible = _eligible(heldout, quality, wish)
-        more, plan = _use(ids, domains, sources, tokens, eligible, used, wish)
+    for place, (name, wish) in enumerate(wishes.items()):
+        more, plan = _use(supply, eligible[place], used, wish, reserves.limit(place))
         used = used + more
         uses.append(more)
         reports[name] = report_of(
-            Counted(domains, sources, tokens, _splits(heldout, more), more, eligible, used), plan, wish
+            Counted(domains, sources, tokens, _splits(heldout, more), more, eligible[place], used), plan, wish
         )
     splits = _splits(heldout, used)
     counted = Counted(domains, sources, tokens, splits, used, ~heldout)
@@ -146,38 +166,42 @@ def _splits(heldout: npt.NDArray[np.bool_], epochs: npt.NDArray[Any]) -> npt.NDA
 
 
 def _use(
-    ids: Sequence[str],
-    domains: npt.NDArray[np.object_],
-    sources: npt.NDArray[np.object_],
-    tokens: npt.NDArray[np.int64],
+    supply: _Supply,
     eligible: npt.NDArray[np.bool_],
     used: npt.NDArray[Any],
     wish: MixtureWish,
+    limit: npt.NDArray[Any] | None = None,
 ) -> tuple[npt.NDArray[Any], Plan]:
-    """How often more each document is used for one wish, and the plan behind it; in floats where `used` is."""
+    """How often more each document is used for one wish, and the plan behind it; in floats where `used` is.
+
+    `limit` is how often each may be used in all after this stage, beside the wish's own caps.
+    """
     by_domain, by_source = grain(wish)
+    divisible = used.dtype.kind == "f"
+    most = _most(supply, wish, divisible=divisible)
+    most = most if limit is None else np.minimum(most, np.maximum(limit, 0))
     rows = np.flatnonzero(eligible)
+    domains, sources, tokens = supply.domains, supply.sources, supply.tokens
     members: dict[tuple[str, str], list[int]] = {}
     for row, domain, source in zip(rows.tolist(), domains[rows].tolist(), sources[rows].tolist(), strict=True):
         members.setdefault((domain if by_domain else ALL, source if by_source else ALL), []).append(row)
     cells = {cell: np.array(members[cell], np.int64) for cell in sorted(members)}
-    supply = {cell: int(tokens[which].sum()) for cell, which in cells.items()}
-    caps = {cell: _cap(cell, wish) for cell in cells}
-    room = {cell: _room(tokens[which], used[which], caps[cell]) for cell, which in cells.items()}
-    plan = plan_cells(supply, room, wish)
+    there = {cell: int(tokens[which].sum()) for cell, which in cells.items()}
+    room = {c: _room(tokens[which], used[which], most[which], _cap(c, wish)) for c, which in cells.items()}
+    plan = plan_cells(there, room, wish)
     budget = min(wish.budget, sum(plan.cells.values()))
     allowed = int(budget * TOLERANCE / (1 if not by_source or not by_domain else max(1, len(cells))))
-    epochs = np.zeros(len(ids), used.dtype)
+    epochs = np.zeros(len(supply.ids), used.dtype)
     for cell, wanted in plan.cells.items():
         if cell in cells and wanted:
             which = cells[cell]
-            if used.dtype.kind == "f":
-                epochs[which] = use_divisibly(tokens[which], used[which], wanted)
+            if divisible:
+                epochs[which] = use_divisibly(tokens[which], used[which], wanted, most[which])
                 continue
-            named = [ids[row] for row in which.tolist()]
+            named = [supply.ids[row] for row in which.tolist()]
             # at the cap the sum may stay below what is allowed, never go above it: no mending
             tolerance = wanted if wanted >= room[cell] else allowed
-            epochs[which] = use_evenly(named, tokens[which], used[which], wanted, wish.seed, tolerance)
+            epochs[which] = use_evenly(named, tokens[which], used[which], wanted, wish.seed, tolerance, most[which])
     return epochs, plan
 
 
@@ -187,8 +211,22 @@ def _cap(cell: tuple[str, str], wish: MixtureWish) -> Fraction:
     return exact(min((caps[name] for caps, name in both if name in caps), default=wish.max_epochs))
 
 
-def _room(tokens: npt.NDArray[np.int64], used: npt.NDArray[Any], cap: Fraction) -> int:
-    """Tokens that documents may still give: each its tokens times the uses left of its cap."""
-    below = used < float(cap)
-    spent = Fraction((tokens[below] * used[below]).sum().item())
-    return max(0, int(int(tokens[below].sum()) * cap - spent))
+def _most(supply: _Supply, wish: MixtureWish, *, divisible: bool) -> npt.NDArray[Any]:
+    """How often each document may be used: its cap, and where it is used whole a cap of 0.5 is one use of some. (n,)"""
+    pairs = list(zip(supply.domains.tolist(), supply.sources.tolist(), strict=True))
+    caps = {pair: _cap(pair, wish) for pair in set(pairs)}
+    if divisible:
+        return np.array([float(caps[pair]) for pair in pairs], float)
+    return np.array([math.ceil(caps[pair]) for pair in pairs], np.int64)
+
+
+def _room(tokens: npt.NDArray[np.int64], used: npt.NDArray[Any], most: npt.NDArray[Any], cap: Fraction) -> int:
+    """Tokens that the documents of a cell may still give: to `most` uses of each, and to `cap` of all together.
+
+    What `most` is below the cap is reserved for later stages. A document used above the cap by an earlier stage takes
+    nothing from the others.
+    """
+    each = (tokens * np.maximum(most - used, 0)).sum().item()
+    ceiling = float(cap) if used.dtype.kind == "f" else math.ceil(cap)
+    spent = (tokens * (np.minimum(used, ceiling) + (ceiling - most))).sum().item()
+    return max(0, int(min(Fraction(each), int(tokens.sum()) * cap - Fraction(spent))))

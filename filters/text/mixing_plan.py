@@ -161,8 +161,13 @@ def _column_allocations(
 def _nested_allocations(
     within: Mapping[Cell, int], cells: Mapping[Cell, int], room: Mapping[Cell, int], budget: int
 ) -> tuple[dict[str, Fraction], dict[str, Allocation]]:
-    """Shares and allocations of the sources that nested shares name, over all domains."""
-    names = sorted({source for _, source in within})
+    """Shares and allocations of the sources that nested shares name, over all domains.
+
+    A source that also gives to a domain without nested shares has no target over all: what it gives there is open.
+    """
+    divided = {domain for domain, _ in within}
+    open_ones = {source for (domain, source), tokens in cells.items() if tokens and domain not in divided}
+    names = sorted({source for _, source in within} - open_ones)
     targets = {name: sum(part for (_, source), part in within.items() if source == name) for name in names}
     allocations = {}
     for name in names:

@@ -81,10 +81,12 @@ def report_of_stages(counted: Counted, stages: Mapping[str, dict[str, Any]]) -> 
     budget = sum(stage["totals"]["budget_tokens"] for stage in stages.values())
     report: dict[str, Any] = {}
     for group, column in (("domains", counted.domains), ("sources", counted.sources)):
-        names = sorted({name for stage in stages.values() for name in stage[group]})
+        entries: dict[str, list[dict[str, Any]]] = {}
+        for stage in stages.values():  # a name without documents is only in the stages that ask for it
+            for name, entry in stage[group].items():
+                entries.setdefault(name, []).append(entry)
         report[group] = {
-            name: _sum_of_stages(counted, column == name, [stage[group][name] for stage in stages.values()], budget)
-            for name in names
+            name: _sum_of_stages(counted, column == name, entries[name], budget) for name in sorted(entries)
         }
     first = next(iter(stages.values()))
     methods = {stage["method"] for stage in stages.values()}
@@ -126,13 +128,14 @@ def _entry(
         return figures
     planned = sum(allocation.tokens for allocation in allocations.values())
     allocation = allocations.get(name, Allocation(0, 0, False))
+    share = shares.get(name, Fraction(0))
     entry = {
         **figures,
-        "target_share": float(shares.get(name, Fraction(0))),
+        "target_share": float(share),
         "feasible_share": allocation.tokens / planned if planned else 0.0,
         "target_tokens": allocation.target,
         "shortfall_tokens": max(0, allocation.target - figures["tokens"]),
-        "limited_by": _limit(allocation, figures, counted.total),
+        "limited_by": _limit(share, allocation, figures, counted.total),
     }
     if counted.used is not None:
         entry["planned_tokens"] = allocation.tokens
@@ -192,16 +195,18 @@ def _figures(counted: Counted, mask: npt.NDArray[np.bool_]) -> dict[str, Any]:
     return figures
 
 
-def _limit(allocation: Allocation, figures: Mapping[str, Any], total: int) -> str | None:
+def _limit(share: Fraction, allocation: Allocation, figures: Mapping[str, Any], total: int) -> str | None:
     """Why a share is not its target, or None when it is.
 
     supply: its tokens times the epoch cap are fewer than asked for; others: it got what another could not give;
     documents: whole documents of these sizes cannot come within 0.1 percentage point; no share: nothing was asked.
+    What is within 0.1 percentage point of all tokens is reached.
     """
-    if allocation.limited:
+    near = total / 1000
+    if allocation.limited and allocation.target - figures["tokens"] > near:
         return "supply"
-    if not allocation.target:
+    if not share:
         return "no share" if figures["supply_tokens"] and not allocation.tokens else None
-    if total and abs(figures["tokens"] - allocation.tokens) > total / 1000:
+    if abs(figures["tokens"] - allocation.tokens) > near:
         return "documents"
-    return "others" if allocation.tokens > allocation.target else None
+    return "others" if allocation.tokens - allocation.target > near else None

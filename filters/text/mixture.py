@@ -116,48 +116,63 @@ def heldout_mask(order: npt.NDArray[np.uint64], share: float, least: int) -> npt
 
 
 def use_evenly(
-    ids: Sequence[str], tokens: Integers, used: npt.NDArray[np.int32], wanted: int, seed: int, tolerance: int
+    ids: Sequence[str],
+    tokens: Integers,
+    used: npt.NDArray[np.int32],
+    wanted: int,
+    seed: int,
+    tolerance: int,
+    most: Integers | None = None,
 ) -> npt.NDArray[np.int32]:
     """How often more each document is used so that the tokens sum to `wanted` as nearly as whole documents allow.
 
-    `used` is how often each was used before. The least used come first: whole passes bring all to the same number of
-    uses, a part of one more pass is chosen in the order of a hash of (id, seed, number of the pass). Shape (n,). The
-    caller sees to it that `wanted` leaves every document within its cap.
+    `used` is how often each was used before, `most` how often each may be used in all (None: no bound). The least used
+    come first: all are brought to the same number of uses, a part of one more pass is chosen in the order of a hash of
+    (id, seed, number of the pass). Shape (n,). The sum is below `wanted` where `most` allows no more.
     """
     more = np.zeros(len(ids), np.int32)
-    level, left = 0, wanted
-    if not int(tokens.sum()) or wanted <= 0:
+    total = int(tokens.sum())
+    if not total or wanted <= 0:
         return more
-    for step in sorted(set(used.tolist())):  # fill from one number of uses to the next, then above the highest
-        need = int(tokens[used < step].sum()) * (step - level)
-        if need > left:
-            break
-        left, level = left - need, step
-    below = used <= level
-    passes, rest = divmod(left, int(tokens[below].sum())) if below.any() else (0, 0)
-    level += passes
-    more = np.where(used < level, level - used, 0).astype(np.int32)
-    if rest:
-        rows = np.flatnonzero(used <= level)
-        order = hash_order([ids[row] for row in rows.tolist()], seed, f"epoch {level}")
+    highest = int(used.max()) + wanted // total + 1
+    bound = np.full(len(ids), highest + 1, np.int64) if most is None else np.minimum(most, highest + 1)
+
+    def raised(level: int) -> Integers:
+        added: Integers = np.maximum(np.minimum(bound, level) - used, 0)
+        return added
+
+    low, high = 0, highest + 1  # the highest level of uses that all can be brought to
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if int((tokens * raised(middle)).sum()) <= wanted else (low, middle)
+    more = raised(low).astype(np.int32)
+    rest = wanted - int((tokens * more).sum())
+    rows = np.flatnonzero((used <= low) & (bound > low))
+    if rest and len(rows):
+        order = hash_order([ids[row] for row in rows.tolist()], seed, f"epoch {low}")
         more[rows] += choose(tokens[rows], order, rest, tolerance)
     return more
 
 
-def use_divisibly(tokens: Integers, used: npt.NDArray[np.float64], wanted: int) -> npt.NDArray[np.float64]:
+def use_divisibly(
+    tokens: Integers, used: npt.NDArray[np.float64], wanted: int, most: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
     """As `use_evenly` with documents that can be cut anywhere: all below a level are used up to it. Shape (n,), floats.
 
     For estimates, where a document stands for many.
     """
-    if not int(tokens.sum()) or wanted <= 0:
+    open_ones = (most > used) & (tokens > 0)
+    if not open_ones.any() or wanted <= 0:
         return np.zeros(len(tokens))
-    order = np.argsort(used, kind="stable")
-    mass = np.cumsum(tokens[order].astype(float))
-    spent = np.cumsum(tokens[order] * used[order])
-    levels = (wanted + spent) / mass  # if the first k documents are brought to one level
-    above = np.append(used[order][1:], np.inf)
-    level = float(levels[np.flatnonzero((levels <= above) & (mass > 0))[0]])
-    return np.maximum(0.0, level - used)
+    points = np.concatenate([used[open_ones], most[open_ones]])
+    order = np.argsort(points, kind="stable")
+    points = points[order]
+    slopes = np.cumsum(np.concatenate([tokens[open_ones], -tokens[open_ones]])[order])
+    spent = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(points))])  # when all are raised to a point
+    at = min(int(np.searchsorted(spent, wanted, side="right")) - 1, len(points) - 1)
+    level = points[at] + ((wanted - spent[at]) / slopes[at] if slopes[at] else 0.0)
+    more: npt.NDArray[np.float64] = np.maximum(0.0, np.minimum(most, level) - used)
+    return more
 
 
 def choose(tokens: Integers, order: npt.NDArray[np.uint64], wanted: int, tolerance: int = 0) -> npt.NDArray[np.bool_]:

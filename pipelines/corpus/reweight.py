@@ -196,6 +196,13 @@ def _told(report: dict[str, Any]) -> Iterator[str]:
         if entry["limited_by"] == "no share":
             yield f"{label} has no share: its {entry['documents']} documents are not used"
     totals = report["totals"]
+    for domain, sources in report.get("within", {}).items():
+        for name, entry in sources.items():
+            if entry["shortfall_tokens"] > totals["budget_tokens"] // 1000:
+                yield (
+                    f"source {name} within {domain}: target {entry['target_share']:.2%}, reached {entry['share']:.2%} "
+                    f"({entry['shortfall_tokens']} tokens lacking)"
+                )
     if totals["shortfall_tokens"] > totals["budget_tokens"] // 1000:
         yield (
             f"warning: {totals['tokens']} of {totals['budget_tokens']} tokens: the corpus has no more at "

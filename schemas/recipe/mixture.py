@@ -129,7 +129,8 @@ class StageMixture(Strict):
     """What one pretraining stage changes of the recipe's mixture; fields as there, null or absent: as there.
 
     A stage that gives `shares`, `shares_by_source` or `method` replaces the recipe's method, shares, shares_by_source,
-    temperature and floors together; a lower or higher `max_epochs` counts the uses of all stages so far.
+    temperature and floors together; a lower or higher `max_epochs` counts the uses of all stages so far. What a stage
+    with a higher `min_quality` than an earlier one needs is reserved for it.
     """
 
     method: Method | None = None

@@ -55,11 +55,11 @@ def test_full_size_shares_epochs_and_shortfalls_by_domain_and_source() -> None:
 def test_a_source_that_lacks_tokens_is_named_by_the_full_size_plan() -> None:
     cut = ["--set", "sources.2.expected_tokens=1000000000000", "--json"]
     plan = json.loads(CliRunner().invoke(command, [str(FOLDER / "nanbeige.yaml"), *cut]).stdout)
-    decay = plan["mixture"]["stages"][3]["sources"]["code"]
-    assert decay["limited_by"] == "supply"
-    assert decay["shortfall_tokens"] > 0
+    stages = [stage["sources"]["code"] for stage in plan["mixture"]["stages"]]
+    assert [stage["limited_by"] for stage in stages] == ["supply", "supply", "supply", None], "reserved for the decay"
+    assert stages[3]["shortfall_tokens"] == 0 < stages[1]["shortfall_tokens"]
     assert plan["mixture"]["sources"]["code"]["epochs"] == pytest.approx(4, abs=1e-6)
-    assert any("pretrain-3-decay: source code:" in warning and "lacking" in warning for warning in plan["warnings"])
+    assert any("pretrain-1-diverse: source code:" in warning and "lacking" in warning for warning in plan["warnings"])
 
 
 def test_plan_prints_a_table_and_json_that_agree() -> None:

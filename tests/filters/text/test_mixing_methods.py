@@ -94,6 +94,14 @@ def test_a_source_that_runs_dry_is_made_up_inside_its_domain_and_said() -> None:
     assert report["totals"]["shortfall_tokens"] <= 400
 
 
+def test_a_source_that_gives_elsewhere_too_has_a_target_inside_its_domain_only() -> None:
+    nested = {"math": {"books": 0.9, "crawl": 0.1}}
+    report = made(wish(200_000, shares={"math": 0.5, "web": 0.5}, method="target", nested_shares=nested)).report
+    assert report["within"]["math"]["crawl"]["target_tokens"] == 10_000
+    assert report["sources"]["crawl"]["tokens"] > 2 * 10_000, "web takes it too"
+    assert "target_tokens" not in report["sources"]["crawl"]
+
+
 @pytest.mark.parametrize(("method", "temperature"), [("proportional", 1.0), ("temperature", 3.0), ("unimax", 1.0)])
 @pytest.mark.parametrize("axis", ["domain", "source"])
 def test_methods_reach_their_own_targets(method: str, temperature: float, axis: str) -> None:
