@@ -57,8 +57,13 @@ _ASSIGNED_ANCHORS = (
     ("key", (4, 3, 7, 6, 8)),
     ("token", (5, 4, 7, 6)),
 )
-_LOCAL_PART = re.compile(r"(?<![\w.+-])[A-Za-z0-9][\w.+-]{0,63}\Z")
-_DOMAIN = re.compile(r"(?:[A-Za-z0-9-]{1,63}\.){1,5}[A-Za-z]{2,24}(?![\w@-])")
+# Latin, Greek and Cyrillic: scripts with spaces between words. An address inside Chinese or Japanese text has no space
+# around it, so their letters end it.
+_LETTERS = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u03ff\u0400-\u052f\u1e00-\u1fff"
+_LOCAL_PART = re.compile(rf"(?<![{_LETTERS}\d_.+-])[{_LETTERS}\d][{_LETTERS}\d_.+-]{{0,63}}\Z")
+_DOMAIN = re.compile(
+    rf"(?:[{_LETTERS}\d-]{{1,63}}\.){{1,5}}(?:xn--[a-z\d-]{{2,40}}|[{_LETTERS}]{{2,24}})(?![{_LETTERS}\d_@-])"
+)
 _HOME_ANCHORS = ("/home/", "/Users/", "\\Users\\")
 _HOME = re.compile(r"\\?([A-Za-z][\w.-]{1,31})(?=[/\\\s'\":,;)\]}]|\Z)")
 _NUMBERS = re.compile(r"[+(\d][\d .()+-]{5,40}\d")
@@ -67,7 +72,7 @@ _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){2,7}(?:[0-9a-fA-F]{1,4}|:)
 _COLONS = re.compile(r":[0-9a-fA-F]{0,4}:")
 _PHONE = re.compile(
     r"(?<![\w.+/-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]\d{2,8}){1,4}|\+\d{9,14}"
-    r"|\(\d{3}\) ?\d{3}-\d{4}|(?:1-)?[2-9]\d{2}-[2-9]\d{2}-\d{4})(?![\w-]|\.\d)"
+    r"|\([2-9]\d{2}\) ?[2-9]\d{2}-\d{4}|(?:1-)?[2-9]\d{2}-[2-9]\d{2}-\d{4})(?![\w-]|\.\d)"
 )
 # Visa, Mastercard, American Express, Discover, by issuer prefix, in one run or in groups.
 _CARD = re.compile(

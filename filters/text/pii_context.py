@@ -31,10 +31,15 @@ _GENERIC_ZONES = (
     "systems software technology network science academy university institute foundation team group club xyz top "
     "space page work zone one global earth eco ngo health bank law wiki"
 )
-_ZONES = frozenset(f"{_COUNTRY_CODES} {_GENERIC_ZONES}".split())
+_OTHER_SCRIPTS = "рф рус укр бел срб мкд мон бг қаз ею ελ ευ дети сайт онлайн орг ком москва"
+_ZONES = frozenset(f"{_COUNTRY_CODES} {_GENERIC_ZONES} {_OTHER_SCRIPTS}".split())
 _PHONE_WORDS = re.compile(r"(?:\b(?:tele?|phone|fax|mobile|cell|call|contact|whatsapp|sms)\w*|☎|☏)[^\n]{0,24}\Z", re.I)
-_OPERATOR_BEFORE = re.compile(r"[=<>≤≥*/^_+−×÷%\d-]\s*\Z")
-_OPERATOR_AFTER = re.compile(r"\s*[=<>≤≥*/^+×÷%]")
+_OPERATOR_BEFORE = re.compile(r"[=<>≤≥*/^_+−×÷%&\d-]\s*\Z")
+_OPERATOR_AFTER = re.compile(r"\s*(?:[=<>≤≥*/^+×÷%]|&(?!\w)|\\\\)")  # the last two: columns and rows of LaTeX
+_TASK_BEFORE = re.compile(
+    r"\b(?:what is|comput\w+|calculat\w+|evaluat\w+|simplify|subtract\w*|solve|work out|difference|minus)\b.{0,16}\Z",
+    re.I,
+)
 _FICTION = re.compile(r"\D555\D?01\d\d\Z")  # reserved for examples and films (NANPA)
 _CODES = re.compile(  # ITU-T E.164: country codes of two and of three digits
     r"2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]|(?:2[1-69]|3[578]|42|5[09]|6[7-9]|8[05-8]|9[679])\d"
@@ -74,7 +79,8 @@ def _no_email(text: str, start: int, end: int) -> bool:
     call or an index of it."""
     zone = text[start:end].rpartition(".")[2]
     written = zone.lower() if zone.isupper() else zone
-    return written not in _ZONES or text[end : end + 1] in ("(", "[")
+    known = written in _ZONES or written.startswith("xn--")
+    return not known or text[end : end + 1] in ("(", "[")
 
 
 def _no_address(text: str, start: int, end: int) -> bool:
@@ -99,8 +105,9 @@ def _no_phone(text: str, start: int, end: int) -> bool:
         return True
     if _PHONE_WORDS.search(text[max(0, start - _BEFORE) : start]):
         return False
-    before = text[max(text.rfind("\n", 0, start) + 1, start - 4) : start]
-    return bool(_OPERATOR_BEFORE.search(before) or _OPERATOR_AFTER.match(text, end))
+    before = text[max(text.rfind("\n", max(0, start - _BEFORE), start) + 1, start - _BEFORE) : start]
+    operator = _OPERATOR_BEFORE.search(before[-4:]) or _OPERATOR_AFTER.match(text, end)
+    return bool(operator or _TASK_BEFORE.search(before))
 
 
 def _dialled(value: str) -> bool:
@@ -142,6 +149,8 @@ def _no_key_block(text: str, start: int, end: int) -> bool:
 def _in_formula(text: str, at: int) -> bool:
     """Is a place between dollar signs of its line, or in a LaTeX display or formula environment?"""
     first, last = max(0, at - _FORMULA), at + _FORMULA
+    if text.find("$", first, at) < 0 and text.find("\\", first, at) < 0:
+        return False
     line, end = text.rfind("\n", first, at) + 1, text.find("\n", at, last)
     before = text[max(first, line) : at].replace("\\$", "").count("$")
     if before % 2 and text.find("$", at, end if end >= 0 else last) >= 0:

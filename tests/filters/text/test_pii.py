@@ -14,6 +14,9 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA7bq3" * 3 + "\n----
 PRIVATE = [
     ("Write to ann.other+x@somewhere.co.uk now.", "Write to <EMAIL_1> now.", {"email": 1}),
     ("# By <bo@uni-x.edu>, cy@x.org, bo@uni-x.edu", "# By <<EMAIL_1>>, <EMAIL_2>, <EMAIL_1>", {"email": 3}),
+    ("müller@uni-köln.de, josé@correo.es, анна@почта.рф", "<EMAIL_1>, <EMAIL_2>, <EMAIL_3>", {"email": 3}),
+    ("请联系bob@mail.com或ann@mail.com。", "请联系<EMAIL_1>或<EMAIL_2>。", {"email": 2}),
+    ("bo@xn--80a1acny.xn--p1ai", "<EMAIL_1>", {"email": 1}),
     ("host 131.211.80.17 is up", "host <IP_1> is up", {"ip": 1}),
     ("ping 8.8.8.8, then 9.9.9.9:53", "ping <IP_1>, then <IP_2>:53", {"ip": 2}),
     ("http://93.184.216.34/x and 2606:4700:4700::1111", "http://<IP_1>/x and <IP_2>", {"ip": 2}),
@@ -66,6 +69,8 @@ HARMLESS = {
         "9 +12345678901 and 5 + 212-345-6789",
         "+12.34-56.78 +1.234 567 890 +12 34 56 78",
         "$f(x) = +49 170 1234567$",
+        "What is 867-530-9123? Compute: 567-234-1234. x & 212-656-0187 \\\\",
+        "f (123) 456-7890 and 212-656-0187 & 3",
         "\\begin{align}\n +44 20 7946 0958 \\\\\n 212-656-0187\n\\end{align}",
         "\\[ 131.211.80.17 \\]",
     ],
