@@ -7,14 +7,24 @@ from decimal import Decimal, InvalidOperation
 
 __all__ = ["answers_of", "same_text_answer"]
 
-_ANSWER = re.compile(r"^[\s*>#-]*answer(?:[ \t]+(?P<n>\d{1,6}))?[ \t]*[:=][ \t]*(?P<text>.+?)[\s*]*$", re.I | re.M)
+_ANSWER = re.compile(r"answer(?:[ \t*]*(?P<n>\d{1,6}))?[ \t*]*[:=](?P<text>.*)", re.I)
+_AROUND = " \t\r\f\v\xa0*"  # blanks and the marks of bold text
 _QUOTES = " \t\"'`*_“”.…"
 _NUMBER = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?")
 
 
 def answers_of(text: str, first: int = 1) -> dict[int, str]:
-    """{number: answer} of the lines `Answer k: …`; a line without a number is answer `first`. The last one counts."""
-    return {int(match["n"] or first): match["text"] for match in _ANSWER.finditer(text)}
+    """{number: answer} of the lines `Answer k: …`; a line without a number is answer `first`. The last one counts.
+
+    List marks, quote marks and bold marks around a line are no part of it. The cost grows with the length of the text,
+    whatever it is: it comes from a model.
+    """
+    found: dict[int, str] = {}
+    for line in text.split("\n"):
+        match = _ANSWER.match(line.lstrip(_AROUND + ">#-"))
+        if match is not None and (said := match["text"].strip(_AROUND)):
+            found[int(match["n"] or first)] = said
+    return found
 
 
 def same_text_answer(given: str, wanted: str) -> bool:

@@ -9,10 +9,10 @@ quarter a calculator (exact fractions, evaluated here), a quarter Python (run in
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 from typing import Any
 
+from pipelines.synthesis.environments.answers import answers_of
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from pipelines.synthesis.environments.problems import Problem, calculate, number, same_answer
 from pipelines.synthesis.environments.sheets import draw_mode, draw_sheet, problems_from, target_tokens
@@ -27,7 +27,6 @@ SYSTEMS = {
     "calculator": "You solve problems step by step and give exact answers. The calculator works with exact fractions.",
     "python": "You solve problems step by step and give exact answers. You can run Python programs to compute.",
 }
-_ANSWER = re.compile(r"^[\s*>#-]*answer(?:[ \t]+(?P<n>\d+))?[ \t]*[:=][ \t]*(?P<text>.+?)[\s*]*$", re.I | re.M)
 _EXPRESSION = {"type": "string", "description": "numbers, + - * / // % ** and brackets", "minLength": 1}
 
 
@@ -120,7 +119,7 @@ class ReasoningEnvironment(Environment):
 
     def verify(self) -> Outcome:
         """Compare the last `Answer:` lines with the exact answers; `reward` is the share of right ones."""
-        given = {int(match["n"] or 1): match["text"] for match in _ANSWER.finditer(self._answer)}
+        given = answers_of(self._answer)
         right = sum(same_answer(given.get(place, ""), wanted) for place, wanted in enumerate(self._wanted, 1))
         total = len(self._wanted)
         return Outcome(right == total, right / max(1, total), f"exact answers: {right} of {total}")

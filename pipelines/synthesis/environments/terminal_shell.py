@@ -22,6 +22,7 @@ from pathlib import Path
 from filters.trajectory.shell import simple_commands
 from pipelines.synthesis.environments.base import ToolResult
 from pipelines.synthesis.sandbox import RunResult, Sandbox, Workspace
+from pipelines.synthesis.sandbox.trees import walk
 from pipelines.synthesis.sandbox.workspace import FIRST_TIME, MOUNT_NAME
 from schemas.errors import UsageError
 
@@ -54,7 +55,7 @@ _GIT_SETTINGS = {
     "maintenance.auto": "false",
 }
 _PROLOGUE = r"""
-cd -- "$1" 2>/dev/null || cd -- "$2" || exit 125
+cd -- "$1" 2>/dev/null || cd -- "$2" 2>/dev/null  # closed to its owner: stay where the sandbox started us
 trap 'printf "\036%s\036" "$PWD"' EXIT
 eval "$3"
 """
@@ -160,7 +161,7 @@ class Shell:
     def _settle(self) -> None:
         """Give everything that the command changed a time that only counts commands (not inside .git)."""
         stamp = CHANGED_AFTER - 10_000 + self._count
-        for parent, folders, names in os.walk(self._workspace.root):
+        for parent, folders, names in walk(self._workspace.root):
             folders[:] = [name for name in folders if name != ".git"]
             for name in (*names, *folders, "."):
                 path = Path(parent, name)

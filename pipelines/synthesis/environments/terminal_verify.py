@@ -8,13 +8,14 @@ import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pipelines.synthesis.environments.answers import same_text_answer
 from pipelines.synthesis.environments.terminal_jobs.base import File, Job, RepositoryGoal
 from pipelines.synthesis.environments.terminal_shell import Shell
 from pipelines.synthesis.sandbox import Workspace
+from pipelines.synthesis.sandbox.trees import walk
 from schemas.errors import DatamixError
 
 __all__ = ["Judge", "snapshot", "tar_members"]
@@ -47,7 +48,9 @@ class Judge:
 
     def count(self, answers: Mapping[int, str]) -> tuple[int, int]:
         """(jobs that are right, files touched that belong to no goal)."""
-        found = snapshot(self._workspace.root)
+        wanted = {path: len(file.data) for job in self._jobs for path, file in job.expected.items()}
+        repositories = {f"{job.repository.folder}/.git" for job in self._jobs if job.repository is not None}
+        found = snapshot(self._workspace.root, wanted, repositories)
         right = 0
         allowed: set[str] = set()
         for number, job in enumerate(self._jobs, 1):
@@ -105,19 +108,21 @@ class Judge:
         )
 
 
-def snapshot(root: Path) -> dict[str, tuple[str, int, bytes]]:
-    """{path: (kind, permission bits, content or link target)} of all that is no folder, .git left out.
+def snapshot(root: Path, sizes: Mapping[str, int], left_out: Collection[str] = ()) -> dict[str, tuple[str, int, bytes]]:
+    """{path: (kind, permission bits, content or link target)} of all that is no folder and in none of `left_out`.
 
-    What cannot be read has the kind "closed".
+    Only files of the path and size in `sizes` are read, others have the content b"": thousands of sparse files
+    cost nothing to make. What cannot be read has the kind "closed".
     """
     found: dict[str, tuple[str, int, bytes]] = {}
-    for parent, folders, names in os.walk(root):
+    for parent, folders, names in walk(root):
         here = Path(parent)
         linked = [name for name in folders if (here / name).is_symlink()]
-        folders[:] = [name for name in folders if name not in linked and name != ".git"]
+        folders[:] = [name for name in folders if (here / name).relative_to(root).as_posix() not in left_out]
         for name in (*names, *linked):
             path = here / name
-            mode = path.lstat().st_mode
+            status = path.lstat()
+            mode = status.st_mode
             key = path.relative_to(root).as_posix()
             if stat.S_ISLNK(mode):
                 found[key] = ("link", 0, os.fsencode(path.readlink()))
@@ -125,7 +130,8 @@ def snapshot(root: Path) -> dict[str, tuple[str, int, bytes]]:
                 found[key] = ("other", 0, b"")
             else:
                 try:
-                    found[key] = ("file", stat.S_IMODE(mode), path.read_bytes())
+                    data = path.read_bytes() if sizes.get(key) == status.st_size else b""
+                    found[key] = ("file", stat.S_IMODE(mode), data)
                 except OSError:
                     found[key] = ("closed", stat.S_IMODE(mode), b"")
     return found
@@ -138,8 +144,8 @@ def _same(found: tuple[str, int, bytes] | None, wanted: File) -> bool:
 def tar_members(path: Path) -> dict[str, bytes] | None:
     """The files of a tar or tar.gz by name (a leading ./ is dropped), None for anything else or too much."""
     try:
-        if path.is_symlink():
-            return None
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None  # a link, or a named pipe that would never end
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             unpacker = zlib.decompressobj(wbits=31)
@@ -147,8 +153,12 @@ def tar_members(path: Path) -> dict[str, bytes] | None:
             if unpacker.unconsumed_tail:
                 return None
         members: dict[str, bytes] = {}
+        size = 0
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for entry in archive:
+                size += entry.size
+                if size > MOST_ARCHIVE_BYTES:
+                    return None  # a sparse member may claim any size
                 content = archive.extractfile(entry) if entry.isreg() else None
                 if content is not None:
                     members[entry.name.removeprefix("./")] = content.read()

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import IO, Any, Literal
 
 from pipelines.synthesis.sandbox.bubblewrap import FOLDER_PREFIX, bubblewrap_options, bubblewrap_program
-from pipelines.synthesis.sandbox.workspace import Workspace, remove_tree
+from pipelines.synthesis.sandbox.trees import remove_tree
+from pipelines.synthesis.sandbox.workspace import Workspace
 from schemas.errors import DatamixError, UsageError
 
 __all__ = ["Limits", "RunResult", "Sandbox"]
@@ -276,7 +277,7 @@ class Sandbox:
                 _kill_server(self._process)
             self._start()
             return RunResult(137, "", "lost")
-        result = json.loads(reply["result"]) if reply["result"] else None
+        result = _value(reply["result"]) if request["kind"] == "call" else None
         return RunResult(reply["exit_code"], reply["output"], reply["reason"], result, reply["cpu_seconds"])
 
     def _exchange(self, message: Any, seconds: float) -> dict[str, Any] | None:
@@ -291,6 +292,14 @@ class Sandbox:
             return json.loads(line) if line.endswith("\n") else None
         except (OSError, ValueError):
             return None
+
+
+def _value(text: str | None) -> Any:
+    """The JSON value of a call, None for none and for what is no JSON: the code under the call can write there too."""
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _read_line(stream: IO[str], seconds: float) -> str:

@@ -10,9 +10,10 @@ import contextlib
 import ctypes
 import os
 import resource
-import shutil
 import signal
 import sys
+
+from trees import remove_tree  # type: ignore[import-not-found,unused-ignore]
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -225,11 +226,8 @@ def clear_scratch(keep: str) -> None:
             path = os.path.join(folder, name)
             if keep == path or keep.startswith(path + "/"):
                 continue
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            with contextlib.suppress(OSError):
+                remove_tree(path)
 
 
 def _children() -> list[int]:

@@ -18,8 +18,8 @@ import io
 import json
 import os
 import select
-import shutil
 import signal
+import stat
 import sys
 import time
 import traceback
@@ -27,9 +27,11 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import isolation  # type: ignore[import-not-found,unused-ignore]
+import trees  # type: ignore[import-not-found,unused-ignore]
 
 WORKSPACE = "/workspace"  # what the run's folder is called in every observation
 DISK_POLL_SECONDS = 0.25
+ENTRY_BYTES = 1_024
 _WARM_CALLBACKS = 0  # exit functions of the warm modules themselves (set before the first fork)
 MAX_RESULT_BYTES = 64 << 20
 
@@ -135,12 +137,20 @@ def _drain(descriptor: int, capture: Capture) -> None:
 
 
 def _disk_use(folder: str) -> int:
-    """Bytes under a folder; what vanishes meanwhile counts nothing."""
+    """Bytes under a folder; what vanishes meanwhile counts nothing.
+
+    Every entry counts at least `ENTRY_BYTES`, for file systems also run out of entries; a tree too deep to be looked
+    into counts as endless.
+    """
     total = 0
-    for parent, _, names in os.walk(folder):
+    for parent, folders, names in trees.walk(folder):
+        total += ENTRY_BYTES * len(folders)
         for name in names:
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
+                status = os.lstat(os.path.join(parent, name))
+                if stat.S_ISDIR(status.st_mode):
+                    return 1 << 62
+                total += max(ENTRY_BYTES, status.st_blocks * 512)
     return total
 
 
@@ -161,8 +171,11 @@ def _child(request: dict[str, Any], state: dict[str, Any], *pipes: int) -> None:
         os.closerange(4, 256)
         limits = dict(request["limits"])
         limits["processes"] += state["busy_processes"]
+        try:
+            os.chdir(request["folder"])  # with our rights: an earlier run may have closed it to its own user
+        except OSError:
+            os.chdir("/")
         isolation.apply_limits(limits, state["uid"])
-        os.chdir(request["folder"])
         code = _perform(request)
     except BaseException:
         traceback.print_exc()
@@ -175,7 +188,7 @@ def _child(request: dict[str, Any], state: dict[str, Any], *pipes: int) -> None:
 
 def _perform(request: dict[str, Any]) -> int:
     """Do what was asked, as the untrusted child; returns the exit code."""
-    os.environ["HOME"] = os.environ["TMPDIR"] = os.getcwd()
+    os.environ["HOME"] = os.environ["TMPDIR"] = request["folder"]
     if request["kind"] == "command":
         os.set_inheritable(3, False)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, which a program would inherit
@@ -197,7 +210,7 @@ def _perform(request: dict[str, Any]) -> int:
         while text:
             text = text[os.write(3, text) :]
         return 0
-    os.set_inheritable(3, False)
+    os.close(3)
     return _run_python(request["code"])
 
 
@@ -273,7 +286,8 @@ def main() -> None:
         except OSError as error:  # no process, no memory or no descriptor to be had: the run failed, the server lives
             _reply({"exit_code": 1, "output": str(error), "reason": "server", "result": None, "cpu_seconds": 0.0})
     for name in os.listdir(config["root"]):  # the client is gone: what it would have removed
-        shutil.rmtree(os.path.join(config["root"], name), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            trees.remove_tree(os.path.join(config["root"], name))
 
 
 def _warm_up(modules: list[str], plugins: list[str]) -> None:

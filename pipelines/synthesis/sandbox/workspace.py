@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-__all__ = ["MOUNT_NAME", "Workspace", "WorkspaceError", "remove_tree"]
+from pipelines.synthesis.sandbox.trees import remove_tree, walk
+
+__all__ = ["MOUNT_NAME", "Workspace", "WorkspaceError"]
 
 MOUNT_NAME = "/workspace"
 HIDDEN_FOLDERS = {"__pycache__"}
@@ -44,7 +43,7 @@ class Workspace:
 
     def drop_bytecode(self) -> None:
         """Remove every __pycache__: code may have put there what its sources do not say."""
-        for parent, folders, _ in os.walk(self.root):
+        for parent, folders, _ in walk(self.root):
             for name in [name for name in folders if name in HIDDEN_FOLDERS]:
                 remove_tree(Path(parent, name))
                 folders.remove(name)
@@ -92,7 +91,7 @@ class Workspace:
         if not top.is_dir():
             raise WorkspaceError(f"no such folder: {folder}")
         found = []
-        for parent, folders, names in os.walk(top):
+        for parent, folders, names in walk(top):
             folders[:] = sorted(name for name in folders if name not in HIDDEN_FOLDERS)
             for name in names:
                 path = Path(parent, name)
@@ -123,20 +122,3 @@ class Workspace:
     def _own(self, path: Path) -> None:
         if self.uid is not None:
             os.chown(path, self.uid, self.uid)
-
-
-def remove_tree(root: Path) -> None:
-    """Delete a folder whatever its permissions are; links are removed, not followed."""
-
-    def unlock(function: Callable[..., Any], path: str, problem: Any) -> None:
-        os.chmod(os.path.dirname(path), 0o700)
-        if function is os.scandir or (os.path.isdir(path) and not os.path.islink(path)):
-            os.chmod(path, 0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
-
-    if root.is_symlink() or root.is_file():
-        root.unlink()
-    else:
-        shutil.rmtree(root, onerror=unlock)

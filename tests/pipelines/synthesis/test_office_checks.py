@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from pipelines.synthesis.environments.answers import answers_of
 from pipelines.synthesis.environments.base import TaskSpec, open_environment
 from pipelines.synthesis.environments.office import OfficeEnvironment
-from pipelines.synthesis.environments.offices.checks import answer_lines, final_state
+from pipelines.synthesis.environments.offices.checks import final_state
 from pipelines.synthesis.environments.offices.documents import make_sheet, read_calendar, read_sheets
 from pipelines.synthesis.environments.offices.plan import KINDS
 from pipelines.synthesis.environments.offices.world import Builder, World
@@ -182,8 +183,8 @@ def test_a_paper_in_the_wrong_folder_costs_more_than_one_left(
 
 def test_answer_lines_are_read_as_people_write_them() -> None:
     text = "Done.\n**Answer 1:** 12.50\n- Answer 2: Larch Labs Ltd\nanswer 3 = 7\nAnswer 3: 8\nThe Answer 4: no"
-    assert answer_lines(text) == {1: "12.50", 2: "Larch Labs Ltd", 3: "8"}
-    assert answer_lines("Answer: 5") == {1: "5"}
+    assert answers_of(text) == {1: "12.50", 2: "Larch Labs Ltd", 3: "8"}
+    assert answers_of("Answer: 5") == {1: "5"}
 
 
 def test_every_kind_wants_something_that_is_not_yet_so() -> None:

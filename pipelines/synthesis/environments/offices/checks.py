@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from pipelines.synthesis.environments.answers import answers_of
 from pipelines.synthesis.environments.offices.documents import (
     UnreadableDocumentError,
     read_calendar,
     read_mail,
     read_sheets,
 )
-from pipelines.synthesis.environments.offices.world import ANSWERS, DRAFTS, Atom, Final, World
+from pipelines.synthesis.environments.offices.world import DRAFTS, Atom, Final, World
 
-__all__ = ["Verdict", "answer_lines", "final_state", "judge"]
+__all__ = ["Verdict", "final_state", "judge"]
 
 SHOWN = 4  # faults told of each sort
-_ANSWER = re.compile(rf"^[\s*>#-]*{ANSWERS}[ \t]*(?P<n>\d+)?[ \t*]*[:=][ \t*]*(?P<text>.+?)[\s*]*$", re.I | re.M)
 Rows = Mapping[str, list[tuple[Any, ...]]]
 
 
@@ -52,11 +51,6 @@ class Verdict:
         return text
 
 
-def answer_lines(text: str) -> dict[int, str]:
-    """The numbered answer lines of a final turn; a line without a number is number 1. The last of a number counts."""
-    return {int(match["n"] or 1): match["text"] for match in _ANSWER.finditer(text)}
-
-
 def final_state(world: World, files: Mapping[str, bytes], folders: Iterable[str], rows: Rows, answer: str) -> Final:
     """Compare an office with what it was. Only files whose bytes differ are looked into."""
     changed: dict[Atom, tuple[Any, Any]] = {}
@@ -76,7 +70,7 @@ def final_state(world: World, files: Mapping[str, bytes], folders: Iterable[str]
         for path in sorted(files)
         if path.startswith(f"{DRAFTS}/") and path not in world.files
     ]
-    return Final(changed, drafts, answer_lines(answer))
+    return Final(changed, drafts, answers_of(answer))
 
 
 def _file_atoms(path: str, before: bytes | None, after: bytes | None) -> dict[Atom, tuple[Any, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +13,8 @@ from fractions import Fraction
 __all__ = ["Maker", "Problem", "Step", "calculate", "number", "same_answer", "size"]
 
 MAX_BITS = 4096  # of a number that the calculator makes
+# an exponent of three digits at most: 1e999999999 would be written out
+_WRITTEN_NUMBER = re.compile(r"[+-]?[\d.]{1,2000}(?:e[+-]?\d{1,3}|/\d{1,2000})?", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,11 @@ def same_answer(given: str, wanted: str) -> bool:
     given = given.strip().strip("$*`.").strip()
     if given.casefold() == wanted.casefold():
         return True
+    plain = given.replace(" ", "").replace(",", "")
+    if not _WRITTEN_NUMBER.fullmatch(plain):
+        return False
     try:
-        return Fraction(given.replace(" ", "").replace(",", "")) == Fraction(wanted)
+        return Fraction(plain) == Fraction(wanted)
     except (ValueError, ZeroDivisionError):
         return False
 
