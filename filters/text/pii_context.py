@@ -90,10 +90,10 @@ def _no_address(text: str, start: int, end: int) -> bool:
         return value[:1] not in ("2", "3") or len(value.partition(":")[0]) != 4
     if int(value.partition(".")[0]) >= 224 or (value.endswith(".0") and text[end : end + 1] == "/"):
         return True  # multicast, a whole network
-    if _in_formula(text, start) or _NUMBERING_WORDS.search(before) or _PRODUCT.search(before):
-        return True
     small = all(int(octet) < 100 for octet in value.split("."))  # 2 % of addresses, nearly all section numbers
-    return small and not (_ADDRESS_WORDS.search(before) or _PORT.match(text, end))
+    if small and not (_ADDRESS_WORDS.search(before) or _PORT.match(text, end)):
+        return True
+    return bool(_NUMBERING_WORDS.search(before) or _PRODUCT.search(before)) or _in_formula(text, start)
 
 
 def _no_phone(text: str, start: int, end: int) -> bool:
