@@ -51,7 +51,7 @@ def plan_reconciling(t: OfficeHand, goal: Goal) -> Plan:
     folder, _, name = plan.report.rpartition("/")
     wrong: Wrong = [
         ("missing_folder", {"path": f"{folder}/reports/{name}", "content": content}),
-        ("target_taken", {"path": f"{folder}/{name.removesuffix('.csv')}.xlsx", "content": content}),
+        ("wrong_format", {"path": f"{folder}/{name.removesuffix('.csv')}.xlsx", "content": content}),
         ("target_taken", {"path": t.random.choice(list(plan.invoices)), "content": content}),
     ]
     why = t.pick("{n} numbers differ; they go into {p}.", "I write {p} with {n} rows.", "So {p} gets {n} rows.",
@@ -204,7 +204,7 @@ def _edit(t: OfficeHand, plan: Filling, entries: list[Entry], why: str) -> Plan:
         ("wrong_column", instead(f"A{row}")),
         ("missing_cell", instead(f"{column}{int(row) + 400}")),
         ("wrong_column", instead(f"{column}1")),
-        ("wrong_path", {**arguments, "sheet": "Sheet1"}),
+        ("wrong_sheet", {**arguments, "sheet": "Sheet1"}),
         ("wrong_path", {**arguments, "path": plan.sheet.rsplit("/", 1)[-1]}),
     ]
     yield from t.go("edit_sheet", arguments, why, wrong)

@@ -76,7 +76,7 @@ def _move(t: OfficeHand, kind: str, paper: Paper) -> Plan:
     if taken != paper.path and taken not in t.moved:
         wrong.append(("target_taken", {"path": paper.path, "to": taken}))
     if kind == "file":
-        wrong.append(("target_taken", {"path": paper.path, "to": folder}))
+        wrong.append(("folder_for_file", {"path": paper.path, "to": folder}))
     yield from t.go("move_file", arguments, why, wrong)
     t.moved.add(paper.path)
 
@@ -120,7 +120,7 @@ def plan_merging(t: OfficeHand, goal: Goal) -> Plan:
     folder, _, name = plan.target.rpartition("/")
     wrong: Wrong = [
         ("missing_folder", {"path": f"{folder}/output/{name}", "content": content}),
-        ("target_taken", {"path": plan.target.removesuffix("csv") + "xlsx", "content": content}),
+        ("wrong_format", {"path": plan.target.removesuffix("csv") + "xlsx", "content": content}),
     ]
     if existing:
         wrong.append(("target_taken", {"path": t.random.choice(existing), "content": content}))

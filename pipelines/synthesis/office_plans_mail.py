@@ -237,7 +237,7 @@ def _reschedule(t: OfficeHand, plan: Clash, move: Move) -> Plan:
     own = t.random.choice(sorted(plan.calendars))
     wrong: Wrong = [
         ("wrong_event", {**arguments, "uid": meeting.summary}),
-        ("wrong_event", {**arguments, "path": own}),
+        ("wrong_calendar", {**arguments, "path": own}),
         ("wrong_argument", {**arguments, "start": f"{move.start:%H:%M}"}),
         ("wrong_argument", {**arguments, "start": f"{move.start:%d.%m.%Y %H:%M}"}),
     ]

@@ -30,7 +30,8 @@ def again(generator: random.Random) -> str:
 
 def recovery(generator: random.Random, kind: str, observation: str, tool: str) -> str:
     """After a failed call: what the observation says and what is done about it."""
-    said = quoted(observation.removeprefix("Error: ").split("\n")[0], 110)
+    first = observation.removeprefix("Error: ").split("\n")[0]
+    said = quoted(first.removeprefix("the arguments are not valid JSON: "), 110)
     lines = {
         "malformed_arguments": (
             "The arguments were not valid JSON: {said}. I write the object again, carefully.",
@@ -123,6 +124,30 @@ def recovery(generator: random.Random, kind: str, observation: str, tool: str) -
         "wrong_document": (
             "I got the id wrong: {said}. The results show it.",
             "{said}. The id as the search printed it.",
+        ),
+        "wrong_calendar": (
+            "That is the calendar of a person: {said}. The meetings are in their own file.",
+            "{said}. Meetings stand in the calendar of meetings, there it can be moved.",
+        ),
+        "wrong_sheet": (
+            "The sheet has another name: {said}.",
+            "{said}. I take the name that the file showed.",
+        ),
+        "wrong_format": (
+            "The wrong kind of file: {said}. A csv is asked for.",
+            "{said}. The task says csv, so csv it is.",
+        ),
+        "folder_for_file": (
+            "I left the name of the file out: {said}.",
+            "{said}. The whole new path, then.",
+        ),
+        "empty_query": (
+            "I sent a query without a word in it. Now with the words that I look for.",
+            "{said}: of course, I left the words out.",
+        ),
+        "bad_argument": (
+            "The schema does not allow that: {said}. A value that it allows, then.",
+            "{said}. I stay within what {tool} takes.",
         ),
         "bad_page": (
             "There is no such page: {said}.",

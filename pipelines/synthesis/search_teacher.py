@@ -15,6 +15,8 @@ from schemas.trajectory import Message
 
 __all__ = ["SearchTeacher"]
 
+FIRST = ("Question {n} first. ", "I begin with question {n}: ", "Number {n}. ")
+ON = ("Question {n}. ", "On to question {n}: ", "Number {n}. ")
 Wrong = list[tuple[str, Mapping[str, Any]]]
 _PAGES = re.compile(r", page \d+ of (\d+)$")
 
@@ -49,11 +51,7 @@ class SearchTeacher(ScriptedTeacher):
     def _solve(self, number: int, question: Question) -> Plan:
         """Every hop of a question; the thought before a hop takes up what the one before it gave."""
         r = self.random
-        said = (
-            phrases.pick(r, "Question {n}. ", "On to question {n}: ", "Number {n}. ", n=number + 1)
-            if len(self._questions) > 1
-            else ""
-        )
+        said = phrases.pick(r, *(ON if number else FIRST), n=number + 1) if len(self._questions) > 1 else ""
         for place, hop in enumerate(question.hops):
             if place and question.hops[place - 1].says:
                 said = phrases.pick(

@@ -11,6 +11,10 @@ from pipelines.synthesis.teacher import Plan, ScriptedTeacher
 __all__ = ["TerminalTeacher"]
 
 
+FIRST = ("Job {n}. {w}", "I begin with job {n}. {w}", "Number {n} first: {w}")
+ON = ("Job {n}. {w}", "Now number {n}: {w}", "On to job {n}. {w}")
+
+
 class TerminalTeacher(ScriptedTeacher):
     """Knows a way for every job; what it says before a command refers to what the last one showed."""
 
@@ -30,9 +34,7 @@ class TerminalTeacher(ScriptedTeacher):
             for place, step in enumerate(job.steps):
                 why = r.choice(step.why)
                 if place == 0 and len(self._jobs) > 1:
-                    why = phrases.pick(
-                        r, "Job {n}. {w}", "Now number {n}: {w}", "On to job {n}. {w}", n=number + 1, w=why
-                    )
+                    why = phrases.pick(r, *(ON if number else FIRST), n=number + 1, w=why)
                 elif seen and r.random() < 0.35:
                     why = phrases.pick(r, "{s}. {w}", "It says {s}. {w}", "{w} So far: {s}.", s=seen, w=why)
                 wrong = [(kind, {"command": command}) for kind, command in step.wrong]

@@ -25,7 +25,7 @@ from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolRes
 from pipelines.synthesis.environments.lengths import target_bytes
 from pipelines.synthesis.environments.search_index import SearchIndex, pages_of, words_of
 from pipelines.synthesis.environments.search_questions import ABSENT, Question, cost_of
-from pipelines.synthesis.environments.search_tasks import QuestionMaker
+from pipelines.synthesis.environments.search_tasks import SNIPPET, QuestionMaker
 from schemas.errors import UsageError
 from schemas.trajectory import Outcome
 
@@ -37,11 +37,11 @@ SYSTEM = (
 )
 OPENINGS = ("Answer these questions.", "Please look up the following.", "A list of things to find out:")
 MOST_RESULTS, RESULTS = 20, 5
-SNIPPET = 200  # characters of a line shown
 MOST_LINES = 30
 FIND_SECONDS = 5.0  # for a pattern in all of a document: a thousand times what a sound one takes
 MOST_REPEATS = 1_000  # the product of the counts {n} of a pattern: a compiled one grows with it
 FIXED_BYTES = 3_000
+_RECURSION = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:R|[+-]?\d|&|P>)")  # calls of itself: memory without end
 
 
 def _tool(name: str, description: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
@@ -219,6 +219,8 @@ class SearchEnvironment(Environment):
         counts = [int(count) for count in re.findall(r"\d+", " ".join(re.findall(r"\{[\d,\s]+", pattern)))]
         if math.prod(max(1, count) for count in counts) > MOST_REPEATS:
             return ToolResult(f"Error: the pattern repeats more than {MOST_REPEATS} times", True, "bad_arguments")
+        if _RECURSION.search(pattern):
+            return ToolResult("Error: the pattern calls itself, which is not possible here", True, "bad_arguments")
         try:
             compiled = regex.compile(pattern, regex.IGNORECASE | regex.VERSION0)
         except (regex.error, ValueError, RecursionError, OverflowError, MemoryError) as error:
@@ -237,7 +239,7 @@ class SearchEnvironment(Environment):
                     total += 1
                     if len(hits) < MOST_LINES:
                         hits.append(f"page {page + 1}, line {line_number}: {line.strip()[:SNIPPET]}")
-        except TimeoutError:
+        except (TimeoutError, MemoryError):
             return ToolResult("Error: the pattern takes too long. Use a simpler one", True, "timeout")
         if not hits:
             return ToolResult(f"no line of {document.name} matches", signal="empty")

@@ -64,7 +64,7 @@ def _definitions(tree: ast.Module, source: SourceText) -> Iterator[Fact]:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield _function(node, source)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            value = _literal(node.value)
+            value = _written(node.value, source)
             if value is not None and len(node.targets[0].id) > 4:
                 name = node.targets[0].id
                 at = source.offset(node.lineno, 0)
@@ -77,7 +77,7 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, source: SourceText) 
     named = [*positional, *arguments.kwonlyargs]
     given = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
     given += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
-    literals = {argument.arg: _literal(default) for argument, default in given}
+    literals = {argument.arg: _written(default, source) for argument, default in given}
     return {
         "kind": "function",
         "subject": node.name,
@@ -95,6 +95,15 @@ def _name(node: ast.expr) -> str:
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _written(node: ast.expr, source: SourceText) -> str | None:
+    """A literal as a document states it: numbers as they are written there (0x4000, 1_000), the rest as Python does."""
+    value = _literal(node)
+    if value is None or value[0] in "'\"" or value in ("True", "False", "None"):
+        return value
+    text = source.segment(node)
+    return text if re.fullmatch(r"-?[\w.+-]{1,20}", text) else value
 
 
 def _literal(node: ast.expr) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import random
 import re
@@ -18,6 +19,7 @@ __all__ = ["QuestionMaker"]
 
 HELDOUT_PERCENT = 15
 MOST_PAGES_READ = 6
+SNIPPET = 200  # characters of a line that the tools show
 Fact = dict[str, Any]
 
 
@@ -125,8 +127,10 @@ class QuestionMaker:
         forms = {"class": r"^\s*class {}\b", "function": r"def {}\(", "constant": r"^{} = ", "gap": r"\b{}\b"}
         subject = fact["words"][0] if fact["kind"] == "gap" else fact["subject"]
         pattern = forms[fact["kind"]].format(re.escape(subject))
-        if fact["kind"] == "function" and ")" not in self._index.text(fact["document"])[fact["at"] :].split("\n", 1)[0]:
-            reads = 1.0  # the line found does not hold all parameters
+        line = self._index.text(fact["document"])[fact["at"] :].split("\n", 1)[0][:SNIPPET]
+        told = says.strip("'\"") in line or says.isdigit() or says.startswith("no ")
+        if (fact["kind"] == "function" and ")" not in line) or (fact["kind"] in ("function", "constant") and not told):
+            reads = 1.0  # what is shown of the line does not hold all parameters, or not the value
         pages = self._pages(fact, generator, reads, whole)
         return Hop(" ".join(fact["words"]), self._name(fact), pattern, pages, says)
 
@@ -148,13 +152,14 @@ class QuestionMaker:
         parameter = generator.choice(sorted(fact["defaults"]))
         value = fact["defaults"][parameter]
         text = f"What is the default value of the parameter `{parameter}` of the function `{fact['subject']}`?"
-        return Question("default", text, value, [], [self._name(fact)], [self._hop(fact, generator, reads, value)])
+        hop = self._hop(fact, generator, reads, value)
+        return Question("default", text, value, _other_forms(value), [self._name(fact)], [hop])
 
     def _constant(self, generator: random.Random, reads: float, fact: Fact | None = None) -> Question:
         fact = fact or generator.choice(self._of_kind["constant"])
         text = f"Which value is assigned to `{fact['subject']}` at the top level of the file that defines it?"
         hop = self._hop(fact, generator, reads, fact["value"])
-        return Question("constant", text, fact["value"], [], [self._name(fact)], [hop])
+        return Question("constant", text, fact["value"], _other_forms(fact["value"]), [self._name(fact)], [hop])
 
     def _parameters(self, generator: random.Random, reads: float, fact: Fact | None = None) -> Question | None:
         fact = fact or generator.choice(self._of_kind["function"])
@@ -272,3 +277,12 @@ class QuestionMaker:
         text = f"What is the default value of the parameter `{parameter}` of the function `{fact['subject']}`?"
         hop = self._hop(fact, generator, reads, f"no {parameter}")
         return Question("absent_parameter", text, ABSENT, [], [self._name(fact)], [hop])
+
+
+def _other_forms(value: str) -> list[str]:
+    """How else a value may be given: a number without hexadecimal digits, underscores or exponent."""
+    try:
+        plain = repr(ast.literal_eval(value))
+    except (ValueError, SyntaxError):
+        return []
+    return [plain] if plain != value else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import bisect
+import io
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,7 +41,7 @@ class SourceText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = text.splitlines(keepends=True)
+        self.lines = list(io.StringIO(text, newline=""))  # as Python counts lines: a form feed ends none
         self._starts = [0]
         for line in self.lines:
             self._starts.append(self._starts[-1] + len(line))

@@ -72,6 +72,14 @@ def digest(folder: Path) -> dict[str, str]:
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
+@pytest.mark.parametrize("written", ["0x4000", "1_000", "-0b11", "1.50", "3e2"])
+def test_numbers_are_stated_as_the_document_writes_them(written: str) -> None:
+    text = f"\x0c\nLIMIT_OF_ROWS = {written}\ndef gather(limit={written}, *, name='x'):\n    pass\n"
+    constant, function = facts_of(text, lambda word: 1)
+    assert (constant["value"], function["defaults"]) == (written, {"limit": written, "name": "'x'"})
+    assert text[constant["at"] :].startswith("LIMIT_OF_ROWS")
+
+
 def test_facts_of_code_are_its_definitions() -> None:
     facts = {fact["subject"]: fact for fact in facts_of(CODE, lambda word: 1)}
     assert set(facts) == {"LIMIT_OF_ROWS", "NAME_OF_FILE", "Harvester", "gather_rows"}
