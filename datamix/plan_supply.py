@@ -138,8 +138,10 @@ def _predictor(recipe: Recipe) -> Any:
             return training_label(document.text, given, recipe.classify.labels) if given else NO_DOMAIN
 
         return lambda sample: [claimed(row.document) for row in sample.rows]
+    from filters.text.classify import DomainModel
     from pipelines.corpus.batch_judges import DomainPredictor
 
+    DomainModel.load(path, recipe.classify.labels)  # other labels are refused here as they are in a run
     model = DomainPredictor(path)
 
     def predict(sample: SourceSample) -> list[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from datamix.bundled import find_recipe
 from datamix.output import emit_json, stdout_console
-from datamix.plan_view import print_plan
-from datamix.progress import open_progress
-from schemas.recipe import Recipe, load_recipe
+
+if TYPE_CHECKING:
+    from schemas.recipe import Recipe
 
 __all__ = ["command"]
 
@@ -51,7 +50,10 @@ def command(
     the sources: nothing is tokenized, nothing is written. With --run also what its masked trajectories give: rows,
     fill, shares reached and shortfalls of every SFT stage, without writing shards.
     """
+    from datamix.bundled import find_recipe
     from datamix.plan import plan_recipe
+    from datamix.plan_view import print_plan
+    from schemas.recipe import load_recipe
 
     loaded = load_recipe(find_recipe(recipe), overrides)
     plan = plan_recipe(loaded, sample, bytes_per_token)
@@ -64,6 +66,7 @@ def command(
 
 
 def _preview(recipe: Recipe, run: Path) -> dict[str, Any]:
+    from datamix.progress import open_progress
     from pipelines.curriculum.preview import preview_stages
     from pipelines.engine import open_engine
 

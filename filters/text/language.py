@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from filters.text.classify import DomainModel
 from schemas.document import KEEP
-from schemas.errors import RecipeError
+from schemas.errors import RecipeError, UsageError
 
 __all__ = ["UNSURE", "LanguageRule"]
 
@@ -34,7 +34,13 @@ class LanguageRule:
 
     @classmethod
     def load(cls, model: str | Path, keep: Sequence[str], min_score: float) -> LanguageRule:
-        """Load the model. Raises InputError when it is none, RecipeError when `keep` names a label it does not have."""
+        """Load the model.
+
+        Raises UsageError when there is no such file, InputError when it is no model, RecipeError when `keep` names a
+        label it does not have.
+        """
+        if not Path(model).is_file():
+            raise UsageError(f"quality.language {model}: no such file. Give the path of a fasttext language model")
         loaded = DomainModel.load(model)
         unknown = [label for label in keep if label not in loaded.labels]
         if unknown:

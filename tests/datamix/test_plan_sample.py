@@ -19,6 +19,8 @@ from datamix.commands.plan import command
 from datamix.plan_mixture import estimate_mixture
 from datamix.plan_sample import sample_source
 from datamix.plan_supply import bytes_per_token
+from filters.text.classify import Example, TrainSettings, train_model
+from schemas.errors import RecipeError
 from schemas.recipe import Recipe, SourceConfig
 
 CORPUS = Path(__file__).parents[2] / "../shared/data/corpus/sample.jsonl.zst"
@@ -195,6 +197,16 @@ def test_models_that_are_not_here_are_said(tmp_path: Path) -> None:
                    quality={"rules": [], "language": language})  # fmt: skip
     warnings = estimate_mixture(asked, 4096, 50)["warnings"]
     assert [w.split(":")[0] for w in warnings if "made without it" in w] == ["classify.model", "quality.language.model"]
+
+
+def test_a_classifier_of_other_labels_is_refused_as_in_a_run(tmp_path: Path) -> None:
+    write(tmp_path, rows(100), "plain", 1)
+    examples = [Example(f"{n}", "s", x, x, f"{x} " * 20) for n in range(20) for x in ("code", "web")]
+    settings = TrainSettings(dimensions=4, epochs=2, buckets=1000)
+    train_model(examples, ["code", "web"], settings, tmp_path / "m.bin", tmp_path / "work")
+    asked = recipe(tmp_path, classify={"model": str(tmp_path / "m.bin"), "labels": ["web", "science"]})
+    with pytest.raises(RecipeError, match=r"has the labels code, web; classify\.labels are science, web"):
+        estimate_mixture(asked, 4096, 50)
 
 
 @pytest.mark.parametrize(("vocabulary", "ratio"), [(4096, 2.825), (100, 2.143), (10**6, 3.738)])

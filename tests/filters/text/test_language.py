@@ -12,7 +12,7 @@ from filters.text.classify import Example, TrainSettings, train_model
 from filters.text.language import UNSURE, LanguageRule
 from filters.text.quality import EMPTY, judge
 from schemas.document import KEEP
-from schemas.errors import RecipeError
+from schemas.errors import RecipeError, UsageError
 
 ENGLISH = "the of and to in is that for it as with was on by this have from people garden town river they"
 GERMAN = "der die und in den von zu das mit sich des auf ist im dem nicht ein eine als auch garten stadt"
@@ -79,6 +79,11 @@ def test_odd_texts_get_one_verdict_each(model: Path) -> None:
 def test_labels_that_the_model_does_not_have_are_named_with_those_it_has(model: Path) -> None:
     with pytest.raises(RecipeError, match=r"has no label 'fr'; its 2 labels are de, en\. Name some of them in"):
         LanguageRule.load(model, ["en", "fr"], 0.5)
+
+
+def test_a_model_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.bin: no such file\. Give the path of a fasttext language model"):
+        LanguageRule.load(tmp_path / "none.bin", ["en"], 0.5)
 
 
 def test_a_verdict_does_not_depend_on_the_other_texts(model: Path) -> None:
