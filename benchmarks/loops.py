@@ -81,12 +81,10 @@ def make_model(layers: int, loops: int, seed: int) -> LoopedTransformer:
         tie_word_embeddings=False,
         skip_loop_final_norm=False,
         initializer_range=0.06,
+        embedding_initializer_range=1.0,
     )
     model = LoopedTransformer(config)
     model.initialise(seed)
-    with torch.no_grad():
-        embedding = model.model.embed_tokens.weight
-        embedding.copy_(torch.randn(embedding.shape, generator=torch.Generator().manual_seed(seed)))
     return model
 
 

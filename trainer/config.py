@@ -28,7 +28,8 @@ _FIXED: dict[str, Any] = {
 class LoopedConfig:
     """Shape of a looped transformer. `num_hidden_layers` counts physical layers; each runs `num_loops` times.
 
-    The fields from `loop_middle_layers` on are variants for ablations, as schemas.recipe.ModelConfig describes them.
+    The fields from `embedding_initializer_range` on are choices for training and variants for ablations, as
+    schemas.recipe.ModelConfig describes them.
     """
 
     vocab_size: int
@@ -45,6 +46,7 @@ class LoopedConfig:
     tie_word_embeddings: bool
     skip_loop_final_norm: bool
     initializer_range: float
+    embedding_initializer_range: float | None = None
     loop_middle_layers: int | None = None
     loop_loss_weights: tuple[float, ...] = ()
     loop_share_kv: bool = False
@@ -60,7 +62,7 @@ class LoopedConfig:
 
     def to_json(self) -> dict[str, Any]:
         """What `config.json` of a checkpoint holds; a variant that is off is not mentioned."""
-        off = [name for name, default in _VARIANTS.items() if getattr(self, name) == default]
+        off = [name for name, default in _OPTIONAL.items() if getattr(self, name) == default]
         values = {name: value for name, value in asdict(self).items() if name not in off}
         return {**_FIXED, **values, "torch_dtype": "float32"}
 
@@ -75,8 +77,11 @@ class LoopedConfig:
     @property
     def variants(self) -> list[str]:
         """Names of the variants that are on and change what the model computes."""
-        on = [name for name, default in _VARIANTS.items() if getattr(self, name) != default]
-        return [name for name in on if name != "loop_loss_weights"]  # that one only changes the training
+        return [
+            name
+            for name, default in _OPTIONAL.items()
+            if getattr(self, name) != default and name not in _OF_TRAINING_ALONE
+        ]
 
     def cache_slots(self, num_loops: int | None = None) -> int:
         """Key/value caches of one sequence: one for each layer that is run, or for each physical one if shared."""
@@ -86,12 +91,14 @@ class LoopedConfig:
         return self.num_hidden_layers - middle + middle * (num_loops or self.num_loops)
 
 
-_VARIANTS: dict[str, Any] = {
+_OPTIONAL: dict[str, Any] = {
+    "embedding_initializer_range": None,
     "loop_middle_layers": None,
     "loop_loss_weights": (),
     "loop_share_kv": False,
     "loop_input_injection": False,
 }
+_OF_TRAINING_ALONE = {"embedding_initializer_range", "loop_loss_weights"}
 
 
 def read_config(folder: str | Path) -> LoopedConfig:
@@ -117,7 +124,7 @@ def read_config(folder: str | Path) -> LoopedConfig:
         )
     values = {}
     for item in fields(LoopedConfig):
-        if item.name in _VARIANTS and item.name not in raw:
+        if item.name in _OPTIONAL and item.name not in raw:
             continue
         if item.name not in raw:
             raise InputError("missing", path=str(path), field=item.name, todo="Write the field into config.json")

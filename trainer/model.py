@@ -143,12 +143,19 @@ class LoopedTransformer(nn.Module):
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
 
     def initialise(self, seed: int) -> None:
-        """Draw every matrix from normal(0, initializer_range), in the order of the state dict; norms are ones."""
+        """Draw every matrix from normal(0, initializer_range), in the order of the state dict; norms are ones.
+
+        Input embeddings have their own deviation where `embedding_initializer_range` gives one.
+        """
         generator = torch.Generator().manual_seed(seed % 2**63)
+        config, embeddings = self.config, self.model.embed_tokens.weight
         with torch.no_grad():
             for parameter in self.parameters():
                 if parameter.dim() > 1:
-                    drawn = torch.empty(parameter.shape).normal_(0, self.config.initializer_range, generator=generator)
+                    own = config.embedding_initializer_range if parameter is embeddings else None
+                    drawn = torch.empty(parameter.shape).normal_(
+                        0, own or config.initializer_range, generator=generator
+                    )
                     parameter.copy_(drawn)
                 else:
                     parameter.fill_(1)

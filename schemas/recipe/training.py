@@ -124,6 +124,11 @@ class CurriculumConfig(Strict):
 class ModelConfig(Strict):
     """The looped transformer; names as in the public `nanbeige` config. `head_dim` null means hidden/heads.
 
+    Matrices begin as normal(0, `initializer_range`), input embeddings as normal(0, `embedding_initializer_range`), null
+    for the same. The final norm hands every later pass vectors of deviation 1: embeddings of deviation 1 let the first
+    pass read the same scale, and untied small models then learn far faster (docs/training.md; large embeddings also
+    steady training, arXiv 2312.16903). With tied embeddings it would be the logits' scale too: leave it null there.
+
     Variants for ablations, all off by default: `loop_middle_layers` of the layers are looped and those before and
     after them run once; `loop_loss_weights` adds the loss after each pass but the last (one weight each, the last pass
     has the rest of 1); `loop_share_kv` lets later passes attend to the keys and values of the first;
@@ -143,10 +148,19 @@ class ModelConfig(Strict):
     tie_word_embeddings: bool = True
     skip_loop_final_norm: bool = False
     initializer_range: float = Field(default=0.02, gt=0)
+    embedding_initializer_range: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
     loop_middle_layers: int | None = Field(default=None, ge=1)
     loop_loss_weights: list[Share] = []
     loop_share_kv: bool = False
     loop_input_injection: bool = False
+
+    @model_validator(mode="after")
+    def _embeddings_are_no_output(self) -> ModelConfig:
+        if self.tie_word_embeddings and self.embedding_initializer_range is not None:
+            raise ValueError(
+                "embedding_initializer_range needs an output matrix of its own: tie_word_embeddings: false"
+            )
+        return self
 
     @model_validator(mode="after")
     def _variants_fit(self) -> ModelConfig:

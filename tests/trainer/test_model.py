@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
+from schemas.recipe import ModelConfig
 from trainer.cache import KeyValueCache
 from trainer.kernels import rms_norm, rotary_tables, rotate
 from trainer.model import LoopedTransformer
@@ -170,3 +172,25 @@ def test_initial_weights_are_a_function_of_the_seed(make_model: Any) -> None:
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["model.embed_tokens.weight"], other["model.embed_tokens.weight"])
     assert torch.equal(first["model.norm.weight"], torch.ones(16))
+
+
+def test_input_embeddings_begin_with_a_deviation_of_their_own(make_model: Any) -> None:
+    """Nothing else is drawn otherwise, and a checkpoint's config says it only where it was chosen."""
+    plain = make_model(tie_word_embeddings=False, hidden_size=32, initializer_range=0.05)
+    wide = make_model(
+        tie_word_embeddings=False, hidden_size=32, initializer_range=0.05, embedding_initializer_range=1.0
+    )
+    embeddings = "model.embed_tokens.weight"
+    assert wide.state_dict()[embeddings].std().item() == pytest.approx(1.0, rel=0.05)
+    assert torch.allclose(wide.state_dict()[embeddings], plain.state_dict()[embeddings] * 20)
+    others = [name for name in plain.state_dict() if name != embeddings]
+    assert all(torch.equal(plain.state_dict()[name], wide.state_dict()[name]) for name in others)
+    assert "embedding_initializer_range" not in plain.config.to_json()
+    assert wide.config.to_json()["embedding_initializer_range"] == 1.0
+    assert wide.config.variants == []  # it is no other architecture: every export takes it
+
+
+def test_wide_embeddings_that_are_the_output_too_are_refused() -> None:
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    with pytest.raises(ValidationError, match="tie_word_embeddings: false"):
+        ModelConfig(**shape, intermediate_size=16, embedding_initializer_range=1.0)
