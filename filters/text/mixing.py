@@ -52,6 +52,22 @@ class MixtureWish:
     source_floors: Mapping[str, float] = field(default_factory=dict)
     min_quality: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for shares that are missing or do not sum to 1, a temperature or cap not above 0."""
+        if self.method == "target" and not (self.shares if self.axis == "domain" else self.source_shares):
+            needed = "shares" if self.axis == "domain" else "source_shares"
+            raise ValueError(f"method target by {self.axis} needs {needed}: without them nothing would be used")
+        named = {"shares": self.shares, "source_shares": self.source_shares, **self.nested_shares}
+        for name, shares in named.items():
+            if shares and not abs(sum(shares.values()) - 1) <= 1e-6:
+                raise ValueError(f"{name}: {dict(shares)} sum to {sum(shares.values()):g}: they must sum to 1")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature {self.temperature:g} must be above 0: 1 is proportional")
+        caps = {"max_epochs": self.max_epochs, **self.domain_epochs, **self.source_epochs}
+        for name, cap in caps.items():
+            if not cap > 0:
+                raise ValueError(f"{name}: a cap of {cap:g} epochs must be above 0")
+
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
@@ -157,7 +173,8 @@ def _eligible(
         return ~heldout
     if quality is None:
         raise ValueError(f"min_quality {wish.min_quality:g} needs the documents' quality, and none is given")
-    return ~heldout & ~(quality < wish.min_quality)
+    # a score is stored in 32 bits: one of 0.7 is at least 0.7
+    return ~heldout & ~(quality.astype(np.float32) < np.float32(wish.min_quality))
 
 
 def _splits(heldout: npt.NDArray[np.bool_], epochs: npt.NDArray[Any]) -> npt.NDArray[np.object_]:

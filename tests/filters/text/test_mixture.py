@@ -222,3 +222,33 @@ def test_the_report_adds_up() -> None:
         assert sum(entry["documents"] for entry in report[group].values()) == 800
         assert sum(entry["share"] for entry in report[group].values()) == pytest.approx(1)
     assert totals["documents_train"] + totals["documents_heldout"] + totals["documents_unused"] == 800
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"shares": {"math": 0.5, "web": 0.4}}, "shares: .* sum to 0.9: they must sum to 1"),
+        ({"shares": {"math": float("nan"), "web": 0.4}}, "sum to nan: they must sum to 1"),
+        ({"shares": {}, "source_shares": {"a": 2.0}}, "source_shares: .* sum to 2"),
+        ({"shares": {"math": 1.0}, "nested_shares": {"math": {"a": 0.3}}}, "math: .* sum to 0.3"),
+        ({"shares": {}, "method": "target"}, "method target by domain needs shares"),
+        ({"shares": {}, "temperature": 0.0}, "temperature 0 must be above 0"),
+        ({"shares": {}, "max_epochs": 0.0}, "max_epochs: a cap of 0 epochs must be above 0"),
+        ({"shares": {}, "source_epochs": {"a": -1.0}}, "a: a cap of -1 epochs must be above 0"),
+    ],
+)
+def test_a_wish_that_cannot_be_meant_is_refused_where_it_is_made(fields: dict[str, Any], said: str) -> None:
+    base: dict[str, Any] = {
+        "budget": 10, "max_epochs": 4, "heldout_share": 0.01, "heldout_documents": 1, "seed": 0
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=said):
+        MixtureWish(**{**base, **fields})
+
+
+def test_a_score_that_equals_the_threshold_is_enough() -> None:
+    """Scores are stored in 32 bits, in which 0.7 is a little less than 0.7."""
+    scores = np.array([0.7, 0.69, 0.9], np.float32).astype(np.float64)
+    wish = MixtureWish({}, 100, 1, 0.01, 0, 0, min_quality=0.7)
+    names = np.array(["web"] * 3, object)
+    mixture = mix(["a", "b", "c"], names, names, np.array([10, 10, 10]), wish, scores)
+    assert mixture.epochs.tolist() == [1, 0, 1]
