@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["FOLDER_PREFIX", "bubblewrap_options", "bubblewrap_program"]
+from pipelines.synthesis.sandbox.folders import FOLDER_PREFIX
 
-FOLDER_PREFIX = "datamix-sandbox-"  # of temporary folders, followed by the process that owns them
+__all__ = ["bubblewrap_options", "bubblewrap_program"]
 
 
 def bubblewrap_options(root: Path, folders: Sequence[str], scratch_bytes: int) -> list[str]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from pipelines.synthesis.sandbox.bubblewrap import FOLDER_PREFIX, bubblewrap_options, bubblewrap_program
+from pipelines.synthesis.sandbox.bubblewrap import bubblewrap_options, bubblewrap_program
+from pipelines.synthesis.sandbox.folders import own_folder
 from pipelines.synthesis.sandbox.trees import remove_tree
 from pipelines.synthesis.sandbox.workspace import Workspace
 from schemas.errors import DatamixError, UsageError
@@ -226,8 +227,7 @@ class Sandbox:
 
     def _start(self) -> None:
         if self._root is None:
-            _remove_leftovers()
-            self._root = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")).resolve()
+            self._root = own_folder()
             self._root.chmod(0o755)
         with tempfile.TemporaryFile() as complaints:
             argv = _server_command(self._root, self._bubblewrap, self._plugins, self.limits.disk_bytes)
@@ -362,12 +362,3 @@ def _kill_server(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _remove_leftovers() -> None:
-    """Delete sandbox folders of processes that are no longer there (a killed client cannot clean up)."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        owner = folder.name.removeprefix(FOLDER_PREFIX).split("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            with contextlib.suppress(OSError):
-                remove_tree(folder)

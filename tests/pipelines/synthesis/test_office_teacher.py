@@ -119,7 +119,7 @@ def test_replay_is_equal_and_same_seed_gives_same_bytes(environment: Environment
 
 def test_observations_name_no_real_path(erring: list[Trajectory]) -> None:
     text = "\n".join(m.content for t in erring for m in t.messages if m.role == "tool")
-    assert "datamix-office" not in text
+    assert "datamix-sandbox" not in text
     assert "/tmp/" not in text
     assert {m.train for t in erring for m in t.messages} == {None}
 

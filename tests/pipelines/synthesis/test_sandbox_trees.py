@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipelines.synthesis.environments.offices.folder import OfficeFolder
 from pipelines.synthesis.sandbox import Limits, Sandbox, Workspace
 from pipelines.synthesis.sandbox.trees import LONGEST_PATH, remove_tree, walk
 
@@ -119,3 +123,28 @@ def test_a_forged_result_of_a_call_is_none(tmp_path: Path) -> None:
         folder = opened.workspace()
         results = [opened.call("forging:forge", text, folder).result for text in ("no json", "[" * 60_000, '{"a": 1}')]
     assert results == [None, None, {"a": 1}]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_sandbox_or_office(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    hold = "import sys, time; {make}; print('made', flush=True); time.sleep(600)"
+    makers = (
+        "from pipelines.synthesis.environments.offices.folder import OfficeFolder as F; f = F(); f.fill({'a': b''}, {'d'})",
+        "from pipelines.synthesis.sandbox import Sandbox; f = Sandbox(); f.workspace().write('a', 'x')",
+    )
+    for maker in makers:
+        code = hold.replace("{make}", maker)
+        environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout is not None and process.stdout.readline() == "made\n"
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert len(list(tmp_path.glob("datamix-*"))) >= 1  # of the office: a killed sandbox's server may have tidied up
+    folder = OfficeFolder()
+    assert [path.name.split("-")[2] for path in tmp_path.glob("datamix-*")] == [str(os.getpid())]
+    folder.close()
+    folder.close()
+    assert list(tmp_path.iterdir()) == []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from pipelines.synthesis.sandbox.folders import own_folder
+from pipelines.synthesis.sandbox.trees import remove_tree
 from pipelines.synthesis.sandbox.workspace import Workspace, WorkspaceError
 
 __all__ = ["OfficeFolder"]
@@ -17,11 +18,12 @@ MAX_BYTES = 1 << 20  # of one file written by an agent
 
 
 class OfficeFolder(Workspace):
-    """A temporary folder, removed by `close`. Nothing in it is ever run."""
+    """A temporary folder, removed by `close` (or, when the process was killed, by the next one that makes such a
+    folder). Nothing in it is ever run."""
 
     def __init__(self) -> None:
-        self._top = tempfile.TemporaryDirectory(prefix="datamix-office-", ignore_cleanup_errors=True)
-        super().__init__(Path(self._top.name) / "office", None)
+        self._top = own_folder()
+        super().__init__(self._top / "office", None)
 
     def fill(self, files: Mapping[str, bytes], folders: frozenset[str]) -> None:
         """Make the folder hold exactly these."""
@@ -32,8 +34,9 @@ class OfficeFolder(Workspace):
             (self.root / path).write_bytes(data)
 
     def close(self) -> None:
-        """Remove the folder."""
-        self._top.cleanup()
+        """Remove the folder. Idempotent."""
+        if self._top.exists():
+            remove_tree(self._top)
 
     def path_of(self, path: str) -> str:
         """A path as it is stored: relative, without `.` and doubled slashes; "." is the top. Raises WorkspaceError."""
