@@ -8,32 +8,23 @@ decides as the same step of a recipe does, on every engine and with every number
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from filters.text.classify import CARD_NAME
 from pipelines.context import RunContext, StepOutput
 from pipelines.corpus import classify, decontaminate, dedup, quality
 from pipelines.corpus.dedup_verdicts import write_verdicts
-from pipelines.corpus.plain import plain_files
 from pipelines.corpus.read.step import step as read_step
 from pipelines.corpus.standalone_files import write_neutral, write_results
+from pipelines.corpus.standalone_folder import claim, hand_over, work_folder
+from pipelines.corpus.standalone_inputs import PARTITIONS, Inputs, context_of
 from pipelines.corpus.tables import documents_part, iterate_batches
 from pipelines.corpus.templates import remove_templates
 from pipelines.engine import Engine
 from schemas.errors import InputError, UsageError
-from schemas.files import TEMPORARY_PREFIX, write_json
 from schemas.progress import Progress
-from schemas.recipe import Recipe
 
 __all__ = [
     "Inputs",
@@ -45,32 +36,6 @@ __all__ = [
     "template_files",
     "train_classifier",
 ]
-
-PARTITIONS = 8
-OUTPUTS = ("kept", "dropped", "removed", "verdicts", "summary.json", "set_aside.jsonl")
-_UNUSED_HALF: dict[str, Any] = {  # a recipe has a training half; no step here looks at it
-    "mixture": {"method": "proportional", "budget_tokens": 1},
-    "tokenizer": {"train": {}},
-    "curriculum": {},
-    "model": {
-        "hidden_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "num_key_value_heads": 1,
-        "intermediate_size": 8,
-    },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """Files, folders or patterns of jsonl (plain, gzip, zstandard) and parquet, and the names of their fields."""
-
-    paths: Sequence[str]
-    text: str = "text"
-    id: str = "id"
-    domain: str = "domain"
-    on_error: str = "skip"
 
 
 def dedup_files(
@@ -128,11 +93,11 @@ def dedup_verdicts(
         "against": against,
     }
     target = Path(out)
-    _claim(target)
-    with _work_folder(target) as run:
-        found = write_verdicts(_context(inputs, run, engine, progress, {"dedup": config}))
+    claim(target)
+    with work_folder(target) as run:
+        found = write_verdicts(context_of(inputs, run, engine, progress, {"dedup": config}))
         summary = {"step": "dedup", **found}
-        _hand_over(run, target, ("verdicts",), summary)
+        hand_over(run, target, ("verdicts",), summary)
     return summary
 
 
@@ -145,13 +110,13 @@ def template_files(
     its document and its place, dropped/ the documents of which nothing is left. Returns the summary.
     """
     target = Path(out)
-    _claim(target)
-    with _work_folder(target) as run:
-        context = _context(inputs, run, engine, progress, {})
+    claim(target)
+    with work_folder(target) as run:
+        context = context_of(inputs, run, engine, progress, {})
         counts = read_step(context).counts
         found = remove_templates(context, unit, least_documents)
         summary = {"step": "templates", **found, "set_aside": counts["set_aside"]}
-        _hand_over(run, target, ("kept", "dropped", "removed"), summary)
+        hand_over(run, target, ("kept", "dropped", "removed"), summary)
     return summary
 
 
@@ -221,7 +186,7 @@ def train_classifier(
     target = Path(out)
     card = target.parent / CARD_NAME
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _work_folder(target.parent) as run:
+    with work_folder(target.parent) as run:
         read = _read(inputs, run, engine, progress, {"seed": seed})
         found = _labels(run)
         chosen = list(labels) if labels else found
@@ -232,7 +197,7 @@ def train_classifier(
                 field=inputs.domain,
                 todo="Name the key or column of the labels with --label-field",
             )
-        context = _context(inputs, run, engine, progress, {"seed": seed, "classify": {"labels": chosen}})
+        context = context_of(inputs, run, engine, progress, {"seed": seed, "classify": {"labels": chosen}})
         for step in ("quality", "dedup"):
             write_neutral(run, step, PARTITIONS)
         model, _, _ = classify.train(context)
@@ -268,9 +233,9 @@ def _one_step(
 ) -> dict[str, Any]:
     """Read, run one step with its part of a recipe, write kept/, dropped/ and summary.json."""
     target = Path(out)
-    _claim(target)
-    with _work_folder(target) as run:
-        context = _context(inputs, run, engine, progress, parts)
+    claim(target)
+    with work_folder(target) as run:
+        context = context_of(inputs, run, engine, progress, parts)
         counts = read_step(context).counts
         for other in ("quality", "dedup", "classify", "decontaminate"):
             if other != name:
@@ -286,127 +251,9 @@ def _one_step(
             **{key: value for key, value in found.items() if key not in ("documents_in", "kept", "dropped")},
             **({"replaced": replaced} if replaced else {}),
         }
-        _hand_over(run, target, ("kept", "dropped"), summary)
+        hand_over(run, target, ("kept", "dropped"), summary)
     return summary
 
 
-def _hand_over(run: Path, target: Path, folders: Sequence[str], summary: dict[str, Any]) -> None:
-    """Put the results of a work folder in place of older ones."""
-    for output in OUTPUTS:
-        _remove(target / output)
-    for folder in folders:
-        os.replace(run / "out" / folder, target / folder)
-    aside = run / "set_aside" / "read.jsonl"
-    if aside.stat().st_size:
-        os.replace(aside, target / "set_aside.jsonl")
-    write_json(target / "summary.json", summary)
-
-
 def _read(inputs: Inputs, run: Path, engine: Engine, progress: Progress, parts: dict[str, Any]) -> StepOutput:
-    return read_step(_context(inputs, run, engine, progress, parts))
-
-
-def _context(inputs: Inputs, run: Path, engine: Engine, progress: Progress, parts: dict[str, Any]) -> RunContext:
-    """A run in `run` of a recipe that holds `parts` and the inputs as sources."""
-    try:
-        recipe = Recipe.model_validate(
-            {
-                "name": "standalone",
-                "seed": 0,
-                "on_error": inputs.on_error,
-                "engine": {"partitions": PARTITIONS},
-                "sources": _sources(inputs),
-                **_UNUSED_HALF,
-                **parts,
-            }
-        )
-    except ValueError as error:  # pydantic's ValidationError
-        raise UsageError(_explained(error)) from None
-    return RunContext(run, recipe, engine, progress)
-
-
-def _explained(error: ValueError) -> str:
-    """The first problem of a validation error as one line, without the model's name."""
-    details = error.errors() if hasattr(error, "errors") else []
-    if not details:
-        return str(error)
-    first = details[0]
-    place = ".".join(str(step) for step in first["loc"])
-    return f"{place}: {first['msg']}, received {first['input']!r}. Mend the option or the label of that name"
-
-
-def _sources(inputs: Inputs) -> list[dict[str, Any]]:
-    """One source for every input (two for a folder with files of both kinds)."""
-    sources: list[dict[str, Any]] = []
-    names: set[str] = set()
-    for given in inputs.paths:
-        files = plain_files(given, "INPUT")
-        kinds = {kind: [f for f in files if _kind(f) == kind] for kind in ("jsonl", "parquet")}
-        folder = Path(given).expanduser().is_dir()
-        if all(kinds.values()) and not folder:
-            raise UsageError(f"{given!r} matches jsonl and parquet files. Give one pattern for each")
-        for kind, found in kinds.items():
-            if found:
-                name = _name(Path(given), names)
-                names.add(name)
-                sources.append({"name": name, "kind": kind, "path": str(given), **_fields(inputs, kind, found)})
-    return sources
-
-
-def _kind(path: Path) -> str:
-    with open(path, "rb") as handle:
-        return "parquet" if handle.read(4) == b"PAR1" else "jsonl"
-
-
-def _fields(inputs: Inputs, kind: str, files: Sequence[Path]) -> dict[str, Any]:
-    """The fields to read. Of Parquet files only columns that all of them have, for a missing one is an error there."""
-    fields: dict[str, Any] = {"text": inputs.text, "id": inputs.id, "domain_field": inputs.domain}
-    if kind == "parquet":
-        columns = set.intersection(*(set(_columns(path)) for path in files))
-        fields = {key: value for key, value in fields.items() if key == "text" or value in columns}
-    return {**fields, "language_field": "language"} if kind == "jsonl" else fields
-
-
-def _columns(path: Path) -> list[str]:
-    try:
-        return list(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"cannot be read as Parquet ({str(error)[:200]})", path=str(path), todo="Give a whole Parquet file"
-        ) from None
-
-
-def _name(given: Path, taken: set[str]) -> str:
-    """A source's name from its path: the file's name without endings, in the characters a recipe allows."""
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", given.name.split(".")[0]).strip("-_") or "input"
-    name, number = stem[:60], 2
-    while name in taken:
-        name, number = f"{stem[:60]}-{number}", number + 1
-    return name
-
-
-def _claim(target: Path) -> None:
-    """Raises UsageError for a folder that holds anything but results of such a command."""
-    if target.exists() and not target.is_dir():
-        raise UsageError(f"--out {target}: is a file. Give a folder, new or empty")
-    foreign = [p.name for p in target.iterdir() if p.name not in OUTPUTS] if target.is_dir() else []
-    foreign = sorted(name for name in foreign if not name.startswith(TEMPORARY_PREFIX))
-    if foreign:
-        raise UsageError(f"--out {target}: holds {foreign[0]!r}, which is not a result of this. Give a new folder")
-    target.mkdir(parents=True, exist_ok=True)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _work_folder(parent: Path) -> Iterator[Path]:
-    """A folder on the results' own file system, gone at the end; one that a killed process left is removed too."""
-    for left in parent.glob(f"{TEMPORARY_PREFIX}work-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY_PREFIX}work-", dir=parent) as folder:
-        yield Path(folder)
+    return read_step(context_of(inputs, run, engine, progress, parts))
