@@ -131,12 +131,25 @@ def probe_source(source: Source, sandbox: Sandbox, workspace: Workspace) -> Pool
         return "broken"
     if not result.result:
         return "dull"
-    functions = {name: [Call(**call) for call in calls] for name, calls in result.result.items()}
+    functions = _recorded(result.result, {node.name for node in candidates})
+    if functions is None:
+        return "broken"
     key = xxhash.xxh3_128_hexdigest(module.source.encode("utf-8", "surrogatepass"))
     slices = find_slices(module.source, functions)
     return PoolModule(
         key, module_name(source.origin), source.origin, source.license or "", module.source, functions, slices
     )
+
+
+def _recorded(value: Any, names: set[str]) -> dict[str, list[Call]] | None:
+    """The calls that a probe recorded, None for anything else: the module under it can write a result of its own."""
+    try:
+        functions = {str(name): [Call(**call) for call in calls] for name, calls in value.items()}
+    except (AttributeError, TypeError):
+        return None
+    calls = [call for found in functions.values() for call in found]
+    told = all(isinstance(call.outcome, list) and isinstance(call.arguments, list) for call in calls)
+    return functions if told and functions.keys() <= names else None
 
 
 def describe(node: ast.FunctionDef) -> dict[str, Any]:

@@ -136,6 +136,7 @@ class RepairEnvironment(Environment):
         self._files: list[FileSpec] = []
         self._failed: dict[str, set[str]] = {}  # test file -> what failed when it was last run
         self._edited: set[str] = set()  # test files whose module was edited since then
+        self._tests: dict[str, str] = {}  # what the test files say
 
     def generate(self, seed: int, difficulty: float) -> TaskSpec:
         """See `Environment.generate`. Raises UsageError when no module of the pool's split can be broken."""
@@ -175,7 +176,7 @@ class RepairEnvironment(Environment):
     def reset(self, task: TaskSpec) -> str:
         """See `Environment.reset`. Raises UsageError when the task names a module that this pool does not have."""
         self._files = [FileSpec.from_data(raw) for raw in task.data["files"]]
-        self._failed, self._edited = {}, set()
+        self._failed, self._edited, self._tests = {}, set(), {}
         if self._workspace is None:
             self._workspace = self._box().workspace()
         self._workspace.clear()
@@ -184,7 +185,9 @@ class RepairEnvironment(Environment):
             self._workspace.write(spec.path, mutated_text(source, spec))
             functions = {name: (module.functions[name], shown) for name, shown in spec.visible.items() if shown}
             dotted = spec.path.removesuffix(".py").replace("/", ".")
-            self._workspace.write(path_of_tests(spec.path), unittest_file(path_of_tests(spec.path), dotted, functions))
+            tests = path_of_tests(spec.path)
+            self._tests[tests] = unittest_file(tests, dotted, functions)
+            self._workspace.write(tests, self._tests[tests])
         return task.instruction
 
     def folder(self) -> Path:
@@ -214,6 +217,8 @@ class RepairEnvironment(Environment):
             result: ToolResult = getattr(self, f"_{name}")(self._workspace, **arguments)
         except WorkspaceError as error:
             return ToolResult(f"Error: {error}", True, error.kind)
+        except OSError as error:  # what code of the agent did to the folder
+            return ToolResult(f"Error: {error.strerror}", True, "tool_error")
         return result
 
     def _list_files(self, workspace: Workspace, path: str = ".") -> ToolResult:
@@ -259,7 +264,8 @@ class RepairEnvironment(Environment):
         return ToolResult("\n".join(hits[:SEARCH_HITS] + rest))
 
     def _edit(self, workspace: Workspace, path: str, old: str, new: str) -> ToolResult:
-        if path.removeprefix("/workspace/").startswith("tests/"):
+        path = workspace.name_of(path)
+        if path.startswith("tests/"):
             return ToolResult("Error: files under tests/ must not be changed", True, "tool_error")
         text = workspace.read(path)
         count = text.count(old)
@@ -295,13 +301,13 @@ class RepairEnvironment(Environment):
                 paths = [path]
         payload = {"paths": paths, "details": FAILURES_EXPLAINED}
         run = self._box().call("testing:run_tests", payload, workspace, bytecode=True)
-        report = run.result
-        if not isinstance(report, dict):
+        report = _report_of(run.result)
+        if report is None:
             text = f"{_stable(run.output)}\nthe tests were stopped: {_reason(run)}".lstrip()
             return ToolResult(text, True, "timeout" if run.reason else f"exit_code={run.exit_code}")
-        failed = [str(label) for label in report["failed"]]
+        said, failed = report
         signal = self._judge(paths, failed)
-        return ToolResult(_stable(str(report["text"])), False, signal)
+        return ToolResult(_stable(said), False, signal)
 
     def _judge(self, paths: Sequence[str], failed: Sequence[str]) -> str:
         """The signal of a test run (see base.py); remembers it for the next one."""
@@ -331,13 +337,13 @@ class RepairEnvironment(Environment):
             payload[dotted] = {name: [call.arguments for call in recorded[name]] for name in spec.visible}
         self._workspace.drop_bytecode()
         run = self._box().call("probing:run_calls", payload, self._workspace, cpu_seconds=20, wall_seconds=90.0)
-        outcomes = run.result if isinstance(run.result, dict) else {}
         fixed = broken = wanted = kept = 0
         for spec in self._files:
-            functions = outcomes.get(spec.path.removesuffix(".py").replace("/", "."), {})
+            functions = _within(run.result, spec.path.removesuffix(".py").replace("/", "."))
             must_change = {item for fault in spec.faults for item in fault.fails}
             for name in spec.visible:
-                got = functions.get(name) or []
+                listed = _within(functions, name)
+                got = listed if isinstance(listed, list) else []
                 for index, call in enumerate(self.module_of(spec).functions[name]):
                     good = index < len(got) and got[index] == call.outcome
                     if (name, index) in must_change:
@@ -345,8 +351,19 @@ class RepairEnvironment(Environment):
                     else:
                         kept, broken = kept + 1, broken + (not good)
         text = f"hidden tests: {fixed} of {wanted} fail-to-pass, {kept - broken} of {kept} pass-to-pass"
+        if self._tests_changed():
+            return Outcome(False, 0.0, f"{text}; the tests were changed")
         success = fixed == wanted and broken == 0
         return Outcome(success, fixed / wanted if wanted and not broken else 0.0, text)
+
+    def _tests_changed(self) -> bool:
+        """Whether a test file is not what it was at the start."""
+        if self._workspace is None:
+            return False
+        try:
+            return any(self._workspace.read(path) != text for path, text in self._tests.items())
+        except (WorkspaceError, OSError):
+            return True
 
     def shown_labels(self, spec: FileSpec) -> list[list[str]]:
         """For every fault of a file, the labels of the tests that it makes fail."""
@@ -368,6 +385,19 @@ class RepairEnvironment(Environment):
         if self._sandbox is None:
             self._sandbox = open_probe_sandbox()
         return self._sandbox
+
+
+def _report_of(result: Any) -> tuple[str, list[str]] | None:
+    """(text, labels of failed tests) of a test run, None for anything else: the code under test can write there too."""
+    text, failed = _within(result, "text"), _within(result, "failed")
+    if not isinstance(text, str) or not isinstance(failed, list):
+        return None
+    return text, [str(label) for label in failed]
+
+
+def _within(value: Any, key: str) -> Any:
+    """The item of a mapping, None where there is none or no mapping."""
+    return value.get(key) if isinstance(value, dict) else None
 
 
 def _stable(text: str) -> str:

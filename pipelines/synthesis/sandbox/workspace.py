@@ -102,6 +102,10 @@ class Workspace:
                     return sorted(found)
         return sorted(found)
 
+    def name_of(self, path: str) -> str:
+        """A path as it is stored: relative, without `.` and doubled slashes. Raises WorkspaceError."""
+        return self._resolve(path).relative_to(self.root).as_posix()
+
     def _resolve(self, path: str) -> Path:
         """The real place of a path that stays inside. Raises WorkspaceError for one that leaves or crosses a link."""
         if path == MOUNT_NAME or path.startswith(MOUNT_NAME + "/"):
@@ -115,7 +119,11 @@ class Workspace:
             if part == "..":
                 raise WorkspaceError(f"{path!r}: '..' is not allowed")
             place = place / part
-            if place.is_symlink():
+            try:
+                linked = place.is_symlink()
+            except OSError as error:  # a name or path too long, a folder closed to us
+                raise WorkspaceError(f"{path[:100]!r}: {error.strerror}", "tool_error") from error
+            if linked:
                 raise WorkspaceError(f"{path!r} crosses a symbolic link", "tool_error")
         return place
 

@@ -131,7 +131,7 @@ def test_what_a_killed_process_left_goes_with_the_next_sandbox_or_office(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     hold = "import sys, time; {make}; print('made', flush=True); time.sleep(600)"
     makers = (
-        "from pipelines.synthesis.environments.offices.folder import OfficeFolder as F; f = F(); f.fill({'a': b''}, {'d'})",
+        "import pipelines.synthesis.environments.offices.folder as o; f = o.OfficeFolder(); f.fill({'a': b''}, {'d'})",
         "from pipelines.synthesis.sandbox import Sandbox; f = Sandbox(); f.workspace().write('a', 'x')",
     )
     for maker in makers:
