@@ -162,9 +162,10 @@ def test_explain_names_the_stage_and_the_uses_by_stage(run: Path) -> None:
     assert document["quality"] >= 0.4
 
 
-def test_the_same_bytes_with_two_workers(recipe: Recipe, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine", "workers"), [("datatrove", 2), ("beam", 1)])
+def test_the_same_bytes_on_both_engines(recipe: Recipe, run: Path, tmp_path: Path, engine: str, workers: int) -> None:
     other = tmp_path / "run"
-    run_job(recipe, other, Quiet(), engine=open_engine("datatrove", 2), until="shards")
+    run_job(recipe, other, Quiet(), engine=open_engine(engine, workers), until="shards")
     for path in sorted([*run.glob("mixture/*"), *run.glob("shards/**/*")]):
         if path.is_file():
             assert (other / path.relative_to(run)).read_bytes() == path.read_bytes()
