@@ -14,6 +14,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from filters.text.dedup.decide import GIANT_CLUSTER
 from filters.text.pii import PII_KINDS
 from pipelines.beam.functions import CountDrops, JudgeQuality, Predict, ReplaceIn, Search
 from pipelines.beam.storage import spool_folder
@@ -86,9 +87,10 @@ class Deduplicate(Batches):
 
     Of a cluster the row of best `quality` stays, then the longest, then the one of smallest id; a column
     `source_domain` with the value "code" keeps punctuation apart. Rows of `reference` (another PCollection of batches)
-    come first: they are never removed nor given out, and name themselves in `duplicate_of`.
+    come first: they are never removed nor given out, and name themselves in `duplicate_of`. In a cluster of more than
+    `largest_cluster` rows similarity by way of others removes nothing.
 
-    Ids, signatures (700 bytes a document) and places cross one shuffle, to one worker that decides. The text of a
+    Ids, signatures and places cross one shuffle, to one worker that decides (about 2 KB a document). The text of a
     foreign PCollection exists nowhere but in the batches, so each batch is written once to `spool` (default: the
     pipeline's temp_location, else a local temporary folder) and read again for the result, candidates twice. `spool`
     must be seen by all workers. `partitions` is that of a recipe whose decisions are to be met in every detail.
@@ -106,12 +108,14 @@ class Deduplicate(Batches):
         reference: Any = None,
         spool: str | None = None,
         keep_dropped: bool = False,
+        largest_cluster: int = GIANT_CLUSTER,
     ) -> None:
         super().__init__()
         self.settings = {
             "threshold": threshold,
             "shingle_words": shingle_words,
             "permutations": permutations,
+            "largest_cluster": largest_cluster,
             "partitions": partitions,
             "text": text,
             "id": id,

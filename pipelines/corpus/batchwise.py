@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filters.text.dedup.bands import choose_bands
-from filters.text.dedup.decide import DUPLICATE_EXACT, DUPLICATE_NEAR, Decision, Members, decide
+from filters.text.dedup.decide import DUPLICATE_EXACT, DUPLICATE_NEAR, GIANT_CLUSTER, Decision, Members, decide
 from filters.text.dedup.sketch import Sketches, normalise, shingle_sets, sketch
 from filters.text.dedup.tables import profile_of_domain
 from filters.text.dedup.verify import ShingleSets, jaccard_pairs
@@ -52,7 +52,7 @@ class DedupWhole:
     """Exact and near duplicates: columns `verdict`, `cluster`, `similarity`, `duplicate_of`.
 
     Rows are compared in the order of (partition of the id, id, origin), as a recipe with so many `partitions` does.
-    Memory of `decide`: 700 bytes a document, and the
+    Memory of `decide`: about 2 KB a document, and the
     shingle hashes of the candidates (8 bytes a word).
     """
 
@@ -63,6 +63,7 @@ class DedupWhole:
     text: str = "text"
     id: str = "id"
     fixed: bool = False
+    largest_cluster: int = GIANT_CLUSTER
 
     def summarise(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Id, origin, quality and sketch of every row; `fixed` rows are of a reference set."""
@@ -120,7 +121,9 @@ class DedupWhole:
             fixed if fixed.any() else None,
         )
         bands = choose_bands(self.threshold, self.permutations)
-        decision = decide(_sketches(ordered, self.permutations), members, bands, similarities)
+        decision = decide(
+            _sketches(ordered, self.permutations), members, bands, similarities, largest_cluster=self.largest_cluster
+        )
         columns = _dedup_columns(decision, ids)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))

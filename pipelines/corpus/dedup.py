@@ -49,7 +49,7 @@ def step(context: RunContext) -> StepOutput:
     """Write verdicts/dedup/part-k.parquet for every partition.
 
     Raises UsageError for an `against` path that is not there, InputError for reference records without text.
-    Memory: about 700 bytes a document and 50 a candidate pair, whatever the texts are.
+    Memory: about 2 KB a document and 50 bytes a candidate pair, whatever the texts are.
     """
     folder = context.run / "spill" / "dedup"
     shutil.rmtree(folder, ignore_errors=True)

@@ -25,6 +25,8 @@ __all__ = ["REFERENCE", "DedupBatch", "DedupTask", "shingle_task", "sketch_task"
 
 REFERENCE = "reference"  # what the source of reference documents is called
 _BATCH_ROWS = 4096
+_BATCH_CHARACTERS = 16 << 20  # of reference texts held at once
+_GROUP_HASHES = 4 << 20  # of candidates held at once: 32 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def _reference_batches(path: str) -> Iterator[DedupBatch]:
     texts: list[str] = []
     ids: list[str] = []
     domains: list[str | None] = []
-    first = 0
+    first = weight = 0
 
     def batch() -> DedupBatch:
         return DedupBatch(
@@ -133,10 +135,11 @@ def _reference_batches(path: str) -> Iterator[DedupBatch]:
         ids.append(str(record.fields.get("id") or f"{path}#{record.line}"))
         domain = record.fields.get("source_domain") or record.fields.get("domain")
         domains.append(domain if isinstance(domain, str) else None)
-        if len(texts) == _BATCH_ROWS:
+        weight += len(text)
+        if len(texts) == _BATCH_ROWS or weight >= _BATCH_CHARACTERS:
             yield batch()
             first += len(texts)
-            texts, ids, domains = [], [], []
+            texts, ids, domains, weight = [], [], [], 0
     if texts:
         yield batch()
 
@@ -159,14 +162,25 @@ def sketch_task(task: DedupTask) -> dict[str, Any]:
     return {"documents": writer.write(task.sketches())}
 
 
+def _groups(spans: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Cut (row, begin, end) into groups of _BATCH_ROWS rows and _GROUP_HASHES hashes at most, but one row at least."""
+    total = np.cumsum(spans[:, 2] - spans[:, 1])
+    first = 0
+    while first < len(spans):
+        before = int(total[first - 1]) if first else 0
+        last = int(np.searchsorted(total, before + _GROUP_HASHES, "right"))
+        last = min(max(last, first + 1), first + _BATCH_ROWS)
+        yield spans[first:last]
+        first = last
+
+
 def shingle_task(task: DedupTask) -> dict[str, Any]:
-    """Write the shingle sets of the candidates of one file. Memory: one group of candidates."""
+    """Write the shingle sets of the candidates of one file. Memory: _GROUP_HASHES of them, or one document's."""
     wanted = np.load(task.wanted(), allow_pickle=False)
     with HashFile(task.hashes(), int(wanted[-1, 2])) as hashes:
 
         def batches() -> Iterator[tuple[npt.NDArray[np.int64], ShingleSets]]:
-            for first in range(0, len(wanted) - 1, _BATCH_ROWS):
-                spans = wanted[first : min(first + _BATCH_ROWS, len(wanted) - 1)]
+            for spans in _groups(wanted[:-1]):
                 sets = [distinct(hashes.read(start, end)).astype(np.uint64) for _, start, end in spans.tolist()]
                 yield np.ascontiguousarray(spans[:, 0]), ShingleSets.of(sets)
 

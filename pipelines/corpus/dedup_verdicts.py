@@ -84,7 +84,7 @@ def sketch_file(task: FileTask) -> dict[str, Any]:
 def write_verdicts(context: RunContext) -> dict[str, Any]:
     """Write out/verdicts/NUMBER.parquet for every input file and set_aside/read.jsonl; returns counts.
 
-    Raises what the steps read and dedup raise. Memory: about 700 bytes a document and 50 a candidate pair.
+    Raises what the steps read and dedup raise. Memory: about 2 KB a document and 50 bytes a candidate pair.
     """
     folder = context.run / "spill" / "dedup"
     folder.mkdir(parents=True)

@@ -34,6 +34,7 @@ __all__ = ["DUPLICATE_SIGNATURE", "apply_signatures", "read_signatures", "write_
 
 DUPLICATE_SIGNATURE = "duplicate:signature"
 _COLUMNS = [("id", pa.string()), ("signature", pa.binary())]
+_MOST_PERMUTATIONS = 65_536  # a signature of half a megabyte
 _AFTER = ("quality", "dedup")
 
 
@@ -83,9 +84,9 @@ def read_signatures(path: Path, shingle_words: int) -> tuple[list[str], npt.NDAr
         )
     scheme = SignatureScheme(
         tag["datasketch.scheme"],
-        int(tag["datasketch.seed"]),
-        int(tag["datasketch.permutations"]),
-        int(tag["datasketch.shingle_words"]),
+        _number(tag, "seed", 0, 2**32 - 1, path),
+        _number(tag, "permutations", 2, _MOST_PERMUTATIONS, path),
+        _number(tag, "shingle_words", 1, 2**31, path),
         tag.get("datasketch.shingles", ""),
     )
     if (scheme.shingle_words, scheme.shingles) != (shingle_words, SHINGLES):
@@ -98,6 +99,19 @@ def read_signatures(path: Path, shingle_words: int) -> tuple[list[str], npt.NDAr
         )
     values = unserialised(table.column("signature").to_pylist(), scheme, str(path))
     return [str(name) for name in table.column("id").to_pylist()], values, scheme
+
+
+def _number(tag: dict[str, str], name: str, least: int, most: int, path: Path) -> int:
+    """A whole number of a file's tag. Raises InputError when it is missing or outside of least..most."""
+    received = tag.get(f"datasketch.{name}", "")
+    if not (received.isascii() and received.isdigit() and len(received) < 20 and least <= int(received) <= most):
+        raise InputError(
+            f"a whole number from {least} to {most} is needed here, received {received!r}",
+            path=str(path),
+            field=f"datasketch.{name}",
+            todo="Give a file that --signatures-out wrote",
+        )
+    return int(received)
 
 
 def apply_signatures(context: RunContext, folder: Path) -> dict[str, int]:

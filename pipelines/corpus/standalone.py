@@ -184,6 +184,8 @@ def train_classifier(
     has a label, UsageError for a label that a recipe could not name.
     """
     target = Path(out)
+    if target.is_dir():
+        raise UsageError(f"--out {target}: is a folder. Name a file to write, such as {target / 'model.bin'}")
     card = target.parent / CARD_NAME
     target.parent.mkdir(parents=True, exist_ok=True)
     with work_folder(target.parent) as run:

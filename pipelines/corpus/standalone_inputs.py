@@ -76,10 +76,10 @@ def _explained(error: ValueError) -> str:
 
 
 def _sources(inputs: Inputs) -> list[dict[str, Any]]:
-    """One source for every input (two for a folder with files of both kinds)."""
+    """One source for every input (two for a folder with files of both kinds), in the order of their paths."""
     sources: list[dict[str, Any]] = []
     names: set[str] = set()
-    for given in inputs.paths:
+    for given in sorted(inputs.paths):  # names go into ids, so the order of the command line must not count
         files = plain_files(given, "INPUT")
         kinds = {kind: [f for f in files if _kind(f) == kind] for kind in ("jsonl", "parquet")}
         folder = Path(given).expanduser().is_dir()

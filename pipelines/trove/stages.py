@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 from datatrove.pipeline.base import PipelineStep
 
+from filters.text.dedup.decide import GIANT_CLUSTER
 from filters.text.mixing import MixtureWish
 from pipelines.corpus.batches import alive, only
 from pipelines.corpus.batchwise import DedupWhole, MixtureWhole, Whole
@@ -143,15 +144,27 @@ class DedupSketch(_First):
     name = "dedup sketch"
 
     def __init__(
-        self, folder: str, threshold: float = 0.8, *, shingle_words: int = 5, permutations: int = 128, rows: int = 1000
+        self,
+        folder: str,
+        threshold: float = 0.8,
+        *,
+        shingle_words: int = 5,
+        permutations: int = 128,
+        largest_cluster: int = GIANT_CLUSTER,
+        rows: int = 1000,
     ) -> None:
-        settings = {"threshold": threshold, "shingle_words": shingle_words, "permutations": permutations}
-        whole = DedupWhole(threshold, shingle_words=shingle_words, permutations=permutations)
+        settings = {
+            "threshold": threshold,
+            "shingle_words": shingle_words,
+            "permutations": permutations,
+            "largest_cluster": largest_cluster,
+        }
+        whole = DedupWhole(**settings)  # type: ignore[arg-type]
         super().__init__(folder, whole, settings, rows)
 
 
 class DedupDecide(_Decide):
-    """Stage 2, one task: decide over all sketches. Memory: 700 bytes a document, 8 a word of the candidates."""
+    """Stage 2, one task: decide over all sketches. Memory: about 2 KB a document, 8 a word of the candidates."""
 
     name, first = "dedup decide", "DedupSketch"
 

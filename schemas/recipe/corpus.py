@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -90,7 +90,7 @@ class DedupConfig(Strict):
     """Exact and near duplicates.
 
     `threshold` is the Jaccard similarity of word shingles from which on a pair counts as duplicate. In a cluster of
-    more than `largest_cluster` documents only direct duplicates of the one that stays are removed, not those that are
+    more than `largest_cluster` documents only direct duplicates of one that stays are removed, not those that are
     similar by way of others; a source that loses more than `warn_share` of its documents gets a warning.
     `signatures_out` names a Parquet file for datasketch signatures of the documents that stay; documents similar to one
     in `against_signatures`, such a file, are dropped by estimate.
@@ -106,11 +106,15 @@ class DedupConfig(Strict):
     warn_share: float = Field(default=0.5, ge=0, le=1)
 
 
+Label = Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=200)]
+"""A label of a fasttext model: models of others have any character but white space."""
+
+
 class ClassifyConfig(Strict):
     """`model: train` trains a fasttext classifier on the sources' domains in this run; else the path of a .bin."""
 
     model: str = "train"
-    labels: list[Name] = ["math", "code", "science", "web"]
+    labels: list[Label] = ["math", "code", "science", "web"]
 
 
 class DecontaminateConfig(Strict):

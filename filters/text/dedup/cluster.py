@@ -9,7 +9,7 @@ from numba import types
 
 from filters.text.dedup.compiled import compiled
 
-__all__ = ["components", "keepers", "ranking"]
+__all__ = ["choose_apart", "components", "keepers", "ranking"]
 
 
 @compiled(types.void(types.Array(types.int64, 2, "C", readonly=True), types.Array(types.int64, 1, "C")))
@@ -39,6 +39,41 @@ def components(count: int, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64
     parent = np.arange(count, dtype=np.int64)
     _unite(np.ascontiguousarray(pairs, np.int64).reshape(-1, 2), parent)
     return parent
+
+
+@compiled(
+    types.void(
+        types.Array(types.int64, 2, "C", readonly=True),
+        types.Array(types.float64, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C"),
+        types.Array(types.float64, 1, "C"),
+    )
+)
+def _choose_apart(pairs, measured, place, keeper, similarity):
+    """See `choose_apart`; `pairs` hold each pair both ways, in the order of the first one's place."""
+    for pair in range(pairs.shape[0]):
+        a, b = pairs[pair, 0], pairs[pair, 1]
+        if keeper[a] == a and keeper[b] == b and place[a] < place[b]:
+            keeper[b] = a
+            similarity[b] = measured[pair]
+
+
+def choose_apart(
+    pairs: npt.NDArray[np.int64], measured: npt.NDArray[np.float64], place: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Of every pair (m, 2) at most one document stays, and none goes but for a pair with one that stays.
+
+    Documents are gone through from the best-placed one on: who is in no pair with one that stays, stays. Gives each
+    document's keeper (itself when it stays) and the pair's `measured` similarity (NaN), both of shape (n,).
+    """
+    both = np.concatenate([pairs, pairs[:, ::-1]])
+    order = np.lexsort((place[both[:, 1]], place[both[:, 0]]))
+    keeper = np.arange(len(place), dtype=np.int64)
+    similarity = np.full(len(place), np.nan, np.float64)
+    both, twice = np.ascontiguousarray(both[order]), np.concatenate([measured, measured])[order]
+    _choose_apart(both, twice, place, keeper, similarity)
+    return keeper, similarity
 
 
 def ranking(

@@ -8,8 +8,8 @@
 
 A component can hold documents that are similar only by way of others: they are removed too, and the similarity that
 stands beside them is the one measured with the document that stays, which may then lie below the threshold. In a giant
-cluster that is not believed: chains of templates grow without bound. There only copies of what stays, by their own
-measured similarity, are removed; the others are spared and counted.
+cluster that is not believed: chains of templates grow without bound. There a document goes only for one that stays and
+that it is similar to by its own measured similarity; those similar by way of others are spared and counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from filters.text.dedup.bands import Bands
 from filters.text.dedup.buckets import BUCKET_CAP, candidate_pairs
-from filters.text.dedup.cluster import components, keepers, ranking
+from filters.text.dedup.cluster import choose_apart, components, keepers, ranking
 from filters.text.dedup.sketch import Sketches
 
 __all__ = ["DUPLICATE_EXACT", "DUPLICATE_NEAR", "GIANT_CLUSTER", "Decision", "Members", "decide"]
@@ -60,7 +60,7 @@ class Decision:
     pairs_candidate: int
     pairs_verified: int
     giant: int = 0  # clusters that were larger than allowed
-    spared: int = 0  # documents of those that stay because they are similar by way of others only
+    spared: int = 0  # documents of those, beside their first one, that stay: similar by way of others only
 
     @property
     def removed(self) -> npt.NDArray[np.bool_]:
@@ -124,7 +124,8 @@ def decide(
         keeper[copied] = best[copied]
     _measure(keeper, similarity, best, pairs[good], measured[good], similarities)
     sizes = np.bincount(component, minlength=count)
-    spared = _spare(keeper, similarity, best, sizes[component] > largest_cluster, bands.threshold)
+    far = (sizes[component] > largest_cluster) & (similarity < bands.threshold)
+    spared = _spare(keeper, similarity, best, far, pairs[good], measured[good], place)
     exact = (best == best[keeper]) & (keeper != np.arange(count))
     clustered = (sizes[component] > 1) & ((sizes[component] <= largest_cluster) | (np.bincount(keeper)[keeper] > 1))
     return Decision(
@@ -143,18 +144,22 @@ def _spare(
     keeper: Integers,
     similarity: npt.NDArray[np.float64],
     best: Integers,
-    giant: npt.NDArray[np.bool_],
-    threshold: float,
+    far: npt.NDArray[np.bool_],
+    pairs: Integers,
+    measured: npt.NDArray[np.float64],
+    place: Integers,
 ) -> int:
-    """Let documents of giant clusters stay that are not similar enough to what stays; gives how many stay so.
+    """Decide anew about documents of giant clusters that are `far` from what stays; gives how many of them stay.
 
-    An exact copy of one of them goes, for that one stays.
+    Of each verified pair of them one stays at most, the better-placed; exact copies go with the one they are copies of.
     """
-    spared = np.flatnonzero(giant & (similarity < threshold))
-    keeper[spared] = best[spared]
-    copies = keeper[spared] != spared
-    similarity[spared] = np.where(copies, 1.0, np.nan)
-    return int(np.count_nonzero(~copies))
+    among = far[pairs[:, 0]] & far[pairs[:, 1]]
+    chosen, near = choose_apart(pairs[among], measured[among], place)
+    spared = np.flatnonzero(far)
+    keeper[spared] = chosen[best[spared]]
+    copies = (best[spared] != spared) & (keeper[spared] == best[spared])
+    similarity[spared] = np.where(copies, 1.0, near[best[spared]])
+    return int(np.count_nonzero(keeper[spared] == spared))
 
 
 def _best_of_equal(exact: npt.NDArray[np.uint8], place: Integers) -> Integers:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from filters.text.dedup.bands import Bands, choose_bands
 from filters.text.dedup.buckets import candidate_pairs, required_agreement
-from filters.text.dedup.cluster import components, keepers, ranking
+from filters.text.dedup.cluster import choose_apart, components, keepers, ranking
 from filters.text.dedup.decide import Decision, Members, decide
 from filters.text.dedup.sketch import normalise, shingle_sets, sketch
 from filters.text.dedup.verify import ShingleSets, jaccard, jaccard_pairs
@@ -191,12 +191,32 @@ def test_in_a_giant_cluster_only_direct_duplicates_of_what_stays_are_removed() -
         lambda pairs: jaccard_pairs(sets, pairs[:, 0], sets, pairs[:, 1]),
         largest_cluster=6,
     )
-    assert capped.keeper.tolist() == [0, 0, 2, 3, 4, 5, 3]
-    assert capped.exact.tolist() == [False] * 6 + [True]
-    assert capped.clustered.tolist() == [True, True, False, True, False, False, True]
-    assert (capped.giant, capped.spared) == (1, 4)
-    assert np.isnan(capped.similarity[[0, 2, 3, 4, 5]]).all()
-    assert capped.similarity[6] == 1.0
+    stays = np.flatnonzero(~capped.removed)
+    assert not any(abs(a - b) == 1 for a in stays.tolist() for b in stays.tolist())  # neighbours of the chain are pairs
+    near = [n for n in range(6) if capped.removed[n]]
+    assert near and all(abs(capped.keeper[n] - n) == 1 and capped.similarity[n] >= 0.8 for n in near)
+    assert capped.keeper[6] == capped.keeper[3]
+    assert capped.exact.tolist() == [False] * 6 + [capped.keeper[3] == 3]
+    assert (capped.giant, capped.spared) == (1, len(stays) - 1)
+    assert capped.clustered.all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=30), st.permutations(list(range(12))))
+def test_of_every_verified_pair_one_stays_at_most_and_nothing_goes_without_one(
+    drawn: list[tuple[int, int]], places: list[int]
+) -> None:
+    found = sorted({(min(pair), max(pair)) for pair in drawn if pair[0] != pair[1]})
+    pairs = np.array(found, np.int64).reshape(-1, 2)
+    measured = np.linspace(0.8, 1, len(pairs))
+    place = np.array(places, np.int64)
+    keeper, similarity = choose_apart(pairs, measured, place)
+    stays = set(np.flatnonzero(keeper == np.arange(12)).tolist())
+    assert not any(a in stays and b in stays for a, b in found)
+    for n in set(range(12)) - stays:
+        pair = (min(n, int(keeper[n])), max(n, int(keeper[n])))
+        assert keeper[n] in stays and place[keeper[n]] < place[n]
+        assert similarity[n] == measured[found.index(pair)]
+    assert np.isnan(similarity[sorted(stays)]).all()
 
 
 def test_the_reason_is_exact_only_for_equal_texts() -> None:
