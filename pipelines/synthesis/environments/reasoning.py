@@ -1,7 +1,7 @@
 """Family `reasoning`: mathematics, science and logic problems with exact answers, with and without a tool.
 
-A task is one problem (difficulty below 3) or a sheet, of any topic in problems/: a few problems at 3 to 5, hundreds at
-10, where every third is about the answers to earlier ones (sheets.py). Half of the tasks have no tool, a
+A task is one or two problems (difficulty below 3) or a sheet, of any topic in problems/: a few problems at 3 to 5,
+hundreds at 10, where every third is about the answers to earlier ones (sheets.py). Half of the tasks have no tool, a
 quarter a calculator (exact fractions, evaluated here), a quarter Python (run in the sandbox); above 7.5 all have one.
 `verify` compares the `Answer:` lines of the final turn with the exact answers: numbers by value, words without case.
 """

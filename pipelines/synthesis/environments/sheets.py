@@ -1,13 +1,14 @@
 """Sheets of the family `reasoning`: which problems a task has, by its seed, difficulty and tool.
 
-Below difficulty 3 a task is one problem; from there on problems are added until the work they make reaches the length
-of the difficulty. Above 5 every third problem is a link: it is about the answers to earlier problems, near and far.
+Below difficulty 3 a task is one problem, or two where the topic has few problems of that level (so that no two tasks
+are alike); from there on problems are added until the work they make reaches the length of the difficulty. Above 5
+every third problem is a link: it is about the answers to earlier problems, near and far.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pipelines.synthesis.environments.base import between
@@ -19,6 +20,8 @@ __all__ = ["LINKED_FROM", "TARGET_TOKENS", "draw_mode", "draw_sheet", "problems_
 TARGET_TOKENS = (80, 150, 350, 850, 1_700, 6_000, 16_000, 42_000, 92_000, 190_000)
 BYTES_PER_TOKEN = 4
 ONE_PROBLEM_BELOW = 3.0
+# topics with so many problems already at the lowest level (a million and more) that they can be a task alone
+MANY = frozenset({"circuits", "dates", "heat", "linear_system"})
 CANDIDATES = 5  # of which the one nearest to the length of the difficulty is taken, where a task is one problem
 LINKED_FROM = 5.0  # above: links between the problems, and a tool checks every answer
 TOOL_FROM = 7.5  # above: always with a tool
@@ -45,8 +48,13 @@ def draw_sheet(
     problems: list[Problem] = []
     left = target_tokens(difficulty) * BYTES_PER_TOKEN
     if difficulty < ONE_PROBLEM_BELOW:
-        only, problem = _one(generator, seed, difficulty, mode, left)
-        return [only], [problem]
+        first, problem = _one(generator, seed, difficulty, mode, left, 1, TOPICS)
+        if first["topic"] in MANY:
+            return [first], [problem]
+        left = max(0.0, left - work_of(problem, mode, checked=False))
+        others = [topic for topic in TOPICS if topic != first["topic"]]
+        more, second = _one(generator, seed, difficulty, mode, left, 2, others)
+        return [first, more], [problem, second]
     deck: list[str] = []
     while not raw or left > 0:
         place = len(raw) + 1
@@ -67,12 +75,12 @@ def draw_sheet(
 
 
 def _one(
-    generator: random.Random, seed: int, difficulty: float, mode: str, length: float
+    generator: random.Random, seed: int, difficulty: float, mode: str, length: float, place: int, topics: Iterable[str]
 ) -> tuple[dict[str, Any], Problem]:
-    """A single problem whose work is about as long as wanted."""
+    """A problem of these topics whose work is about as long as wanted."""
     entries = [
-        _entry(topic, seed, difficulty, 1, 1 + 3 * (difficulty - 1))
-        for topic in generator.sample(sorted(TOPICS), CANDIDATES)
+        _entry(topic, seed, difficulty, place, 1 + 3 * (difficulty - 1))
+        for topic in generator.sample(sorted(topics), CANDIDATES)
     ]
     made = [(entry, _make(entry)) for entry in entries]
     return min(made, key=lambda item: abs(work_of(item[1], mode, checked=False) - length))

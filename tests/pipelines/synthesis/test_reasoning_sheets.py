@@ -100,3 +100,10 @@ def test_the_calculator_is_never_asked_the_same_twice_in_a_problem() -> None:
         checked += 1
         assert [f for f in detect(run).findings if f.rule == "R6"] == []
     assert checked > 12
+
+
+@pytest.mark.parametrize("difficulty", [1.0, 1.5, 2.0, 2.9])
+def test_no_two_of_a_thousand_short_tasks_are_alike(difficulty: float) -> None:
+    with open_environment("reasoning") as environment:
+        asked = {environment.generate(seed, difficulty).instruction for seed in range(5_000, 6_000)}
+    assert len(asked) == 1_000
