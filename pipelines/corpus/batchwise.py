@@ -52,8 +52,7 @@ class DedupWhole:
     """Exact and near duplicates: columns `verdict`, `cluster`, `similarity`, `duplicate_of`.
 
     Rows are compared in the order of (partition of the id, id, origin), as a recipe with so many `partitions` does.
-    Memory of `decide`: about 2 KB a document, and the
-    shingle hashes of the candidates (8 bytes a word).
+    Memory of `decide`: about 2 KB a document, and the shingle hashes of the candidates (8 bytes a word).
     """
 
     threshold: float = 0.8

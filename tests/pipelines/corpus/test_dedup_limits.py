@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from filters.text.dedup.minhash import SignatureScheme, signatures_of
 from pipelines.corpus import dedup_tasks
+from pipelines.corpus.batchwise import DedupWhole
 from pipelines.corpus.signatures import read_signatures, write_signatures
+from pipelines.corpus.standalone import train_classifier
 from pipelines.corpus.standalone_inputs import Inputs, _sources
-from schemas.errors import InputError
+from schemas.errors import InputError, UsageError
 from schemas.recipe.corpus import ClassifyConfig
 
 
@@ -65,3 +68,17 @@ def test_labels_of_foreign_models_may_have_any_characters_but_white_space() -> N
     for label in ("", "pure math", "a\nb", "a\0b"):
         with pytest.raises(ValueError, match="pattern"):
             ClassifyConfig(labels=[label])
+
+
+@pytest.mark.parametrize(("largest", "dropped"), [(1000, 5), (5, 3)])
+def test_the_size_of_a_giant_cluster_can_be_set_for_whole_collections(largest: int, dropped: int) -> None:
+    chain = [" ".join(f"w{n}" for n in range(15 * k + 1000, 15 * k + 1200)) for k in range(6)]
+    batch = pa.record_batch({"id": [f"{n}" for n in range(6)], "text": chain})
+    whole = DedupWhole(largest_cluster=largest)
+    ((_, columns),) = whole.decide([(0, whole.summarise(batch))], lambda _: [batch])
+    assert sum(verdict != "keep" for verdict in columns.column("verdict").to_pylist()) == dropped
+
+
+def test_a_model_is_not_trained_for_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is a folder.*model\.bin"):
+        train_classifier(Inputs(["x.jsonl"]), tmp_path, None, None)  # type: ignore[arg-type]
