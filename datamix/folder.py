@@ -5,10 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +13,21 @@ import yaml
 from datamix import __version__
 from schemas.errors import InputError, UsageError
 from schemas.files import TEMPORARY_PREFIX, atomic_path, read_json, remove_temporaries, write_json
+from schemas.lock import LOCK_NAME
 from schemas.recipe import Recipe, load_recipe
 
 __all__ = [
-    "LOCK_NAME",
     "RECIPE_NAME",
     "RUN_NAME",
     "claim_folder",
     "describe_run",
     "examine_folder",
-    "locked",
     "read_output",
     "run_recipe",
 ]
 
 RUN_NAME = "run.json"
 RECIPE_NAME = "recipe.yaml"
-LOCK_NAME = ".lock"
-
-
-@contextmanager
-def locked(run: Path) -> Iterator[None]:
-    """Hold the run folder's lock (made if absent). The system frees it when the process ends, however it ends.
-
-    Raises UsageError naming the process that holds it.
-    """
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        handle = open(run / LOCK_NAME, "a+", encoding="ascii")  # noqa: SIM115  (closed by the with below)
-    except OSError as error:
-        raise UsageError(f"--out {run}: cannot be written ({error.strerror}). Give a folder that can be") from None
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            handle.seek(0)
-            holder = handle.read().strip() or "unknown"
-            raise UsageError(
-                f"--out {run}: process {holder} is writing this run. Wait for it, or give another --out"
-            ) from None
-        handle.truncate(0)
-        handle.write(f"{os.getpid()}\n")
-        handle.flush()
-        yield
 
 
 def examine_folder(run: Path, recipe: Recipe, *, update: bool = False) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datamix.folder import RUN_NAME, claim_folder, examine_folder, locked
+from datamix.folder import RUN_NAME, claim_folder, examine_folder
 from datamix.inputs import InputDigests, step_inputs
 from datamix.steps import STEPS, Step, find_step, step_key
 from filters.trajectory.configure import configured_policy
@@ -22,6 +22,7 @@ from pipelines.engine import Engine, open_engine
 from pipelines.synthesis.requests import check_requests
 from schemas.errors import DatamixError, UsageError
 from schemas.files import read_json, write_json
+from schemas.lock import locked
 from schemas.manifest import Manifest, describe_files, manifest_path, read_manifest, write_manifest
 from schemas.progress import Progress
 from schemas.recipe import Recipe

@@ -1,14 +1,19 @@
-"""`python -m trainer RECIPE --run RUN`: train one run, alone or under torchrun."""
+"""`python -m trainer RECIPE RUN`: train one run, alone or under torchrun.
+
+RUN is no option here as it is in `datamix train`: torchrun would take --run for an abbreviation of its own --run-path.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
 from schemas.errors import DatamixError
+from schemas.lock import locked
 from schemas.progress import Quiet
 from schemas.recipe import load_recipe
 
@@ -23,19 +28,21 @@ class _Lines(Quiet):
 
 @click.command()
 @click.argument("recipe", type=click.Path(path_type=Path))
-@click.option("--run", required=True, type=click.Path(path_type=Path), help="Run folder with shards/ in it.")
+@click.argument("run", type=click.Path(path_type=Path))
 @click.option("--phase", type=click.Choice(["pretrain", "sft", "all"]), default="all", show_default=True)
 @click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Change a field of the recipe.")
 def main(recipe: Path, run: Path, phase: str, overrides: tuple[str, ...]) -> None:
-    """Train the looped transformer of RECIPE from the shards of a run; continues where it was stopped."""
+    """Train the looped transformer of RECIPE from RUN/shards; continues where it was stopped."""
     from trainer.train import train
 
+    leads = os.environ.get("RANK", "0") == "0"
     try:
-        summary = train(load_recipe(recipe, overrides), run, _Lines(), phase)
+        with locked(run) if leads else nullcontext():  # workers go on for a while when torchrun itself is killed
+            summary = train(load_recipe(recipe, overrides), run, _Lines(), phase)
     except DatamixError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
-    if os.environ.get("RANK", "0") == "0":
+    if leads:
         click.echo(f"{summary.steps} steps, {summary.parameters:,} parameters: {summary.checkpoint}")
 
 

@@ -42,10 +42,13 @@ __all__ = [
     "restore",
     "save_checkpoint",
     "step_folder",
+    "whole_folder",
+    "write_tensors",
 ]
 
 _VERSION = "1"
 _STEP = re.compile(r"step-(\d+)")
+_GO_ON = "Mend that and run again: training goes on from the last whole checkpoint"
 _WEIGHTS, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
@@ -115,9 +118,9 @@ def save_checkpoint(
     moments = optimizer_tensors(model, optimizer)
     if not leads:
         return
-    with _whole_folder(target) as folder:
-        _save_tensors(weights, folder / _WEIGHTS)
-        _save_tensors(moments, folder / _OPTIMIZER)
+    with whole_folder(target, _GO_ON) as folder:
+        write_tensors(weights, folder / _WEIGHTS)
+        write_tensors(moments, folder / _OPTIMIZER)
         write_json(folder / "config.json", model.config.to_json())
         for source in sorted(tokenizer.iterdir()) if tokenizer and tokenizer.is_dir() else []:
             if source.is_file() and not source.name.startswith("."):
@@ -130,7 +133,7 @@ def publish_checkpoint(source: Path, target: Path) -> None:
     """Make `target` the same model as checkpoint `source`, without its optimizer, by hard links where they exist."""
     state = read_state(source)
     state.files.pop(_OPTIMIZER, None)
-    with _whole_folder(target) as folder:
+    with whole_folder(target, _GO_ON) as folder:
         for path in sorted(source.iterdir()):
             if path.name in (_OPTIMIZER, _STATE):
                 continue
@@ -149,7 +152,7 @@ def read_state(folder: Path) -> CheckpointState:
         if int(raw["version"]) > int(_VERSION):
             raise CheckError(f"{path}: version {raw['version']} is newer than {_VERSION}. Update datamix")
         state = CheckpointState(**raw)
-        if state.digest not in ("", state.sealed()["digest"]):
+        if state.digest != state.sealed()["digest"]:
             raise ValueError("its content differs from the digest in it")
         return state
     except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
@@ -162,10 +165,8 @@ def restore(folder: Path, model: LoopedTransformer, optimizer: torch.optim.Optim
     Raises CheckError that names a file which is missing or changed, InputError for a foreign model.
     """
     state = read_state(folder)
-    for name, digest in state.files.items():
-        path = folder / name
-        if not path.is_file() or sha256_file(path) != digest:
-            raise CheckError(f"{path}: missing or changed since it was saved. Delete the folder {folder}")
+    for name in state.files:
+        _check_file(folder / name, state)
     _load_weights(folder, model)
     if _OPTIMIZER in state.files:
         load_optimizer_state(model, optimizer, load_file(folder / _OPTIMIZER))
@@ -175,12 +176,22 @@ def restore(folder: Path, model: LoopedTransformer, optimizer: torch.optim.Optim
 def load_model(folder: str | Path) -> LoopedTransformer:
     """The model of a checkpoint folder (ours, or any `nanbeige` one with float32, bfloat16 or float16 weights).
 
-    Weights become float32. Raises InputError naming the file, field or tensor that is missing or wrong.
+    Weights become float32. Raises InputError naming the file, field or tensor that is missing or wrong, CheckError when
+    a checkpoint of ours was changed since it was saved.
     """
     config = read_config(folder)
+    if (Path(folder) / _STATE).is_file():  # not in an export, nor in a foreign folder
+        state = read_state(Path(folder))
+        for name in ("config.json", _WEIGHTS):
+            _check_file(Path(folder) / name, state)
     model = _empty_model(config)
     _load_weights(Path(folder), model)
     return model.eval()
+
+
+def _check_file(path: Path, state: CheckpointState) -> None:
+    if not path.is_file() or sha256_file(path) != state.files.get(path.name):
+        raise CheckError(f"{path}: missing or changed since it was saved. Delete the folder {path.parent}")
 
 
 def _empty_model(config: LoopedConfig) -> LoopedTransformer:
@@ -218,13 +229,20 @@ def _check_tensors(path: Path, found: Mapping[str, Tensor], wanted: Mapping[str,
             )
 
 
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write `path` (safetensors), readable by those that the umask lets read: the library alone makes it 0600."""
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 @contextmanager
-def _whole_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `target` (replacing it) when the block ends well."""
+def whole_folder(target: Path, advice: str) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `target` (replacing it) when the block ends well.
+
+    Raises DatamixError, which ends with `advice`, when the disk refuses.
+    """
     temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -241,10 +259,7 @@ def _whole_folder(target: Path) -> Iterator[Path]:
             temporary.rename(target)
         _fsync(target.parent)
     except (OSError, SafetensorError) as error:
-        raise DatamixError(
-            f"{target}: the checkpoint could not be saved ({error}). Mend that and run again: "
-            "training goes on from the last whole checkpoint"
-        ) from error
+        raise DatamixError(f"{target}: the checkpoint could not be saved ({error}). {advice}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from schemas.errors import InputError
 from schemas.files import read_json
 from schemas.recipe import ModelConfig
@@ -98,6 +100,7 @@ _OPTIONAL: dict[str, Any] = {
     "loop_share_kv": False,
     "loop_input_injection": False,
 }
+_RESTORE = "Restore the checkpoint"
 _OF_TRAINING_ALONE = {"embedding_initializer_range", "loop_loss_weights"}
 
 
@@ -105,7 +108,7 @@ def read_config(folder: str | Path) -> LoopedConfig:
     """Read `folder/config.json`.
 
     Every field must be there: a missing `num_loops` would silently mean a model of half the depth elsewhere
-    (llama.cpp takes it for 1). Raises InputError naming the field.
+    (llama.cpp takes it for 1). Raises InputError naming a field that is missing, or holds what no recipe may.
     """
     path = Path(folder) / "config.json"
     try:
@@ -113,7 +116,7 @@ def read_config(folder: str | Path) -> LoopedConfig:
     except FileNotFoundError:
         raise InputError("no such file", path=str(path), todo="Give the folder of a checkpoint") from None
     except ValueError as error:
-        raise InputError(f"not JSON ({error})", path=str(path), todo="Restore the checkpoint") from None
+        raise InputError(f"not JSON ({error})", path=str(path), todo=_RESTORE) from None
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if kind != "nanbeige":
         raise InputError(
@@ -130,10 +133,18 @@ def read_config(folder: str | Path) -> LoopedConfig:
             raise InputError("missing", path=str(path), field=item.name, todo="Write the field into config.json")
         values[item.name] = raw[item.name]
     for name, allowed in _FIXED.items():
-        if name in ("attention_bias", "mlp_bias", "rope_scaling") and raw.get(name) not in (None, allowed):
-            raise InputError(
-                f"received {raw[name]!r}, this model has {allowed!r}", path=str(path), field=name, todo="Not supported"
-            )
-    if "loop_loss_weights" in values:
-        values["loop_loss_weights"] = tuple(values["loop_loss_weights"])
-    return LoopedConfig(**values)
+        said = raw.get(name)
+        if name in ("attention_bias", "mlp_bias", "hidden_act", "rope_scaling") and said not in (None, allowed):
+            problem = f"received {said!r}, this model has {allowed!r}"
+            raise InputError(problem, path=str(path), field=name, todo="Not supported")
+    vocab_size = values.pop("vocab_size")
+    if type(vocab_size) is not int or vocab_size < 1:
+        problem = f"received {vocab_size!r}, allowed are whole numbers from 1"
+        raise InputError(problem, path=str(path), field="vocab_size", todo=_RESTORE)
+    try:
+        return LoopedConfig.from_recipe(ModelConfig.model_validate(values), vocab_size)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        problem = f"received {first['input']!r}: {first['msg']}" if name else first["msg"]
+        raise InputError(problem, path=str(path), field=name, todo=_RESTORE) from None

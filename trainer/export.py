@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from schemas.errors import UsageError
-from schemas.files import write_json
-from trainer.checkpoint import load_model
+from schemas.files import read_json, write_json
+from trainer.checkpoint import load_model, whole_folder, write_tensors
 from trainer.config import LoopedConfig
 
 __all__ = ["TYPES", "export_hf", "export_llama", "refuse_variants", "unrolled_tensors"]
@@ -27,7 +26,7 @@ def export_hf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> li
 
     `kind` is f32, bf16 or f16. The official modelling code reads the folder (with transformers 4.51.3; see docs), and
     so does `trainer.checkpoint.load_model`. Raises UsageError for another kind, for a variant of the loop that the
-    architecture does not have, or when `out` has a config.json.
+    architecture does not have, or when something lies in `out`; DatamixError when the disk refuses (nothing is left).
     """
     model = load_model(checkpoint)
     refuse_variants(checkpoint, model.config, "hf", allowed=())
@@ -88,19 +87,26 @@ def unrolled_tensors(tensors: dict[str, Tensor], config: LoopedConfig) -> dict[s
 def _write(checkpoint: Path, out: Path, config: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> list[Path]:
     if kind not in TYPES:
         raise UsageError(f"type {kind!r} is unknown. Types: {', '.join(TYPES)}")
-    if (out / "config.json").exists():
-        raise UsageError(f"{out}: holds a model already. Give an empty folder")
-    out.mkdir(parents=True, exist_ok=True)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out}: something lies there already. Give a new or an empty folder")
     chosen = TYPES[kind]
-    save_file(
-        {name: tensor.to(chosen).contiguous() for name, tensor in tensors.items()},
-        out / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    files = [out / "model.safetensors"]
-    for name in _TOKENIZER_FILES:
-        if (checkpoint / name).is_file():
-            shutil.copyfile(checkpoint / name, out / name)
-            files.append(out / name)
-    write_json(out / "config.json", {**config, "torch_dtype": str(chosen).removeprefix("torch.")})
-    return [*files, out / "config.json"]
+    names = [name for name in _TOKENIZER_FILES if (checkpoint / name).is_file()]
+    with whole_folder(out, "Make room or give another --out") as folder:
+        write_tensors({name: tensor.to(chosen) for name, tensor in tensors.items()}, folder / "model.safetensors")
+        for name in names:
+            shutil.copyfile(checkpoint / name, folder / name)
+        ends = _control_ids(checkpoint)
+        write_json(folder / "config.json", {**config, **ends, "torch_dtype": str(chosen).removeprefix("torch.")})
+    return [out / name for name in ("model.safetensors", *names, "config.json")]
+
+
+def _control_ids(checkpoint: Path) -> dict[str, int | None]:
+    """Ids that generation in transformers begins, ends and pads with; without them it takes those of Llama."""
+    path = checkpoint / "tokenizer_config.json"
+    if not path.is_file() or not (checkpoint / "tokenizer.json").is_file():
+        return {}
+    said = read_json(path)
+    ids = {token["content"]: token["id"] for token in read_json(checkpoint / "tokenizer.json").get("added_tokens", [])}
+    spelled = {name: said.get(f"{name}_token") for name in ("bos", "eos", "pad")}
+    contents = {name: token.get("content") if isinstance(token, dict) else token for name, token in spelled.items()}
+    return {f"{name}_token_id": ids.get(content) for name, content in contents.items()}

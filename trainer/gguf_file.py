@@ -8,6 +8,8 @@ as for Llama; and a missing `num_loops` silently means one pass, so the file is 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,7 @@ def export_gguf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> 
     model = load_model(checkpoint)
     refuse_variants(checkpoint, model.config, "gguf", allowed=())
     target = Path(out)
-    with atomic_path(target) as temporary:
+    with _told_when_full(target), atomic_path(target) as temporary:
         writer = gguf.GGUFWriter(temporary, _ARCHITECTURE)
         _add_keys(writer, model.config)
         _add_tokenizer(writer, Path(checkpoint), model.config.vocab_size)
@@ -65,6 +67,14 @@ def export_gguf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> 
         writer.close()
         _read_back(gguf, temporary, model.config, target)
     return target
+
+
+@contextmanager
+def _told_when_full(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DatamixError(f"{target}: could not be written ({error}). Make room or give another --out") from error
 
 
 def _package() -> Any:

@@ -1,7 +1,7 @@
 """RMSNorm and the rotary turn, each as one autograd function that writes its own gradient.
 
 On a CPU a layer's element-wise work is bound by memory: PyTorch builds both from five to seven operations and their
-gradients from more. Written out they are read and written fewer times (norm 2.3 times, turn 1.9 times as fast there).
+gradients from more. Written out, numbers are read and written fewer times.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["rms_norm", "rotary_tables", "rotate"]
 
@@ -34,6 +35,7 @@ class _RmsNorm(torch.autograd.Function):
         return normed.to(x.dtype)
 
     @staticmethod
+    @once_differentiable  # `inverse` depends on x, which a second derivative would not see
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, inverse = ctx.saved_tensors
         normed = x * inverse
@@ -46,7 +48,8 @@ class _RmsNorm(torch.autograd.Function):
 def rotary_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
     """(cos, cos) and (−sin, sin), each (tokens, 1, head_dim) in float32, of position · theta^(-2i/head_dim).
 
-    RoFormer (arXiv 2104.09864) in its rotate-half form: element i turns with element i + head_dim / 2.
+    RoFormer (arXiv 2104.09864) in its rotate-half form: element i turns with element i + head_dim / 2. Angles are
+    float32 as in public implementations: at position 262,143 with theta 7e7 a cosine is within .008 of the exact one.
     """
     steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
     angles = (positions.to(torch.float32)[:, None] * (theta**-steps)[None, :])[:, None, :]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["CHUNK_TOKENS", "weighted_cross_entropy"]
 
@@ -76,6 +77,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * grad_output, grad_weight * grad_output, None, None, None, None

@@ -286,9 +286,10 @@ class _Training:
         totals = next(t for t in stage_totals(read_metrics(self.metrics.path)) if t["stage"] == stage.name)
         line = (
             f"{stage.name}: {totals['steps']} steps, {totals['rows']} rows, {totals['tokens']:,} tokens, "
-            f"{totals['trained_tokens']:,} trained, loss {totals.get('first_loss', float('nan')):.3f} → "
-            f"{totals.get('last_loss', float('nan')):.3f}"
+            f"{totals['trained_tokens']:,} trained"
         )
+        if "first_loss" in totals:
+            line += f", loss {totals['first_loss']:.3f} → {totals['last_loss']:.3f}"
         if totals["left_out_segments"]:
             line += (
                 f"; left out {totals['left_out_segments']} segments above train.max_segment_tokens "

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from datamix import __version__
 from datamix.checks.result import CheckResult
-from datamix.folder import LOCK_NAME, RECIPE_NAME, RUN_NAME, describe_run, run_recipe
+from datamix.folder import RECIPE_NAME, RUN_NAME, describe_run, run_recipe
 from datamix.inputs import CACHE_NAME, step_inputs
 from datamix.run import ATTEMPTS, TIMINGS_NAME
 from datamix.steps import STEPS, step_key
 from schemas.errors import DatamixError
 from schemas.files import sha256_file
+from schemas.lock import LOCK_NAME
 from schemas.manifest import Manifest, manifest_path, read_manifest
 from schemas.progress import Progress
 from schemas.recipe import Recipe

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from datamix.bundled import find_recipe
-from datamix.folder import locked
 from datamix.output import emit_json
 from datamix.progress import open_progress
 from schemas.errors import InputError
 from schemas.files import sha256_file
+from schemas.lock import locked
 from schemas.recipe import load_recipe
 
 __all__ = ["command"]
@@ -32,7 +32,7 @@ def command(recipe: str, run: str, phase: str, overrides: tuple[str, ...], as_js
 
     RECIPE is a YAML file, or the name of a bundled one. Stopped at any moment (even by kill -9), the same command
     goes on from the last checkpoint and ends with the same weights; SIGTERM saves first and exits 0. For several
-    processes: torchrun --nproc-per-node N -m trainer RECIPE --run RUN.
+    processes: torchrun --nproc-per-node N -m trainer RECIPE RUN.
     """
     folder = Path(run)
     if not (folder / "shards" / "index.json").is_file():

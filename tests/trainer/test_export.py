@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipelines.synthesis.chat import CONTROL_TOKENS
-from schemas.errors import InputError, UsageError
+from schemas.errors import CheckError, DatamixError, InputError, UsageError
 from trainer.checkpoint import CheckpointState, load_model, save_checkpoint
+from trainer.config import read_config
 from trainer.export import export_hf, export_llama
 from trainer.gguf_file import export_gguf
 from trainer.model import LoopedTransformer
@@ -64,11 +65,66 @@ def test_a_hugging_face_folder_loads_again(tmp_path: Path, checkpoint: Any, tied
     config = json.loads((tmp_path / "hf/config.json").read_text())
     assert (config["model_type"], config["num_loops"], config["torch_dtype"]) == ("nanbeige", 2, dtype)
     assert str(load_file(tmp_path / "hf/model.safetensors")["model.norm.weight"].dtype) == f"torch.{dtype}"
+    assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (None, 2, None)
+    modes = {path.stat().st_mode for path in files}
+    assert len(modes) == 1  # who may read the tokenizer may read the weights
     ids = torch.tensor(IDS)
     tolerance = 0.0 if kind == "f32" else 0.5
     assert (load_model(tmp_path / "hf")(ids) - model(ids)).abs().max() <= tolerance
-    with pytest.raises(UsageError, match="holds a model already"):
+    with pytest.raises(UsageError, match="hf: something lies there already"):
         export_hf(saved, tmp_path / "hf", kind)
+
+
+def test_a_disk_that_is_full_leaves_nothing_of_an_export(
+    tmp_path: Path, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    _, saved = checkpoint()
+    monkeypatch.setattr("trainer.checkpoint.save_file", full)
+    with pytest.raises(DatamixError, match=r"hf: the checkpoint could not be saved .*No space.* give another --out"):
+        export_hf(saved, tmp_path / "hf")
+    gguf = pytest.importorskip("gguf")
+    monkeypatch.setattr(gguf.GGUFWriter, "write_tensors_to_file", full)
+    with pytest.raises(DatamixError, match=r"m\.gguf: could not be written .*No space.* give another --out"):
+        export_gguf(saved, tmp_path / "m.gguf")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "tokenizer"]
+
+
+def test_a_folder_with_a_file_of_somebody_is_not_exported_into(tmp_path: Path, checkpoint: Any) -> None:
+    _, saved = checkpoint()
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf/notes.txt").write_text("mine")
+    for out in (tmp_path / "hf", tmp_path / "hf/notes.txt"):
+        with pytest.raises(UsageError, match="something lies there already"):
+            export_hf(saved, out)
+    assert (tmp_path / "hf/notes.txt").read_text() == "mine"
+
+
+def test_one_changed_byte_of_a_checkpoint_is_seen_by_whoever_loads_it(tmp_path: Path, checkpoint: Any) -> None:
+    _, saved = checkpoint()
+    weights = saved / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-7] ^= 64
+    weights.write_bytes(bytes(data))
+    with pytest.raises(CheckError, match=r"model\.safetensors: missing or changed since it was saved"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_loops", "two"), ("num_loops", 0), ("vocab_size", None), ("num_key_value_heads", 3),
+        ("hidden_act", "gelu"), ("rope_theta", []), ("loop_loss_weights", 0.5),
+    ],
+)  # fmt: skip
+def test_a_field_of_the_config_that_means_no_model_is_named(
+    tmp_path: Path, make_model: Any, field: str, value: Any
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**make_model().config.to_json(), field: value}))
+    with pytest.raises(InputError, match=rf"config\.json: .*{field}"):
+        read_config(tmp_path)
 
 
 def test_a_plain_llama_computes_the_same_where_no_norm_stands_between_passes(tmp_path: Path, checkpoint: Any) -> None:
@@ -140,6 +196,7 @@ def test_unknown_types_are_refused(tmp_path: Path, checkpoint: Any) -> None:
 @pytest.mark.parametrize("broken", ["config", "tensor", "model_type", "weights"])
 def test_a_foreign_or_broken_checkpoint_is_named(tmp_path: Path, checkpoint: Any, broken: str) -> None:
     _, saved = checkpoint()
+    (saved / "state.json").unlink()  # as in a folder that is not ours
     config = json.loads((saved / "config.json").read_text())
     if broken == "config":
         del config["num_loops"]

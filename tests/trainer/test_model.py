@@ -88,6 +88,24 @@ def test_norm_and_turn_equal_their_formulas_forward_and_gradient() -> None:
     assert rotate(x.detach().bfloat16(), tables).dtype == torch.bfloat16
 
 
+def test_a_second_derivative_of_the_norm_is_refused_not_wrong() -> None:
+    x, weight = torch.randn(3, 6, requires_grad=True), torch.ones(6)
+    (slope,) = torch.autograd.grad(rms_norm(x, weight, 1e-5).sin().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+@pytest.mark.parametrize(("theta", "head_dim"), [(7e7, 128), (1e4, 64)])
+def test_angles_at_the_end_of_a_context_of_262144_are_near_those_of_float64(theta: float, head_dim: int) -> None:
+    positions = torch.tensor([0, 131_071, 262_143])
+    cos, sin = rotary_tables(positions, head_dim, theta)
+    steps = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
+    angles = positions.double()[:, None] * theta**-steps
+    half = head_dim // 2
+    for found, wanted in ((cos[:, 0, half:], angles.cos()), (sin[:, 0, half:], angles.sin())):
+        assert (found - wanted).abs().max() < 0.008
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_looped_gradient_is_the_sum_over_an_untied_unrolled_copy(make_model: Any, checkpointing: bool) -> None:
     looped = make_model(checkpointing, num_loops=3, skip_loop_final_norm=True)

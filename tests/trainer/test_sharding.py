@@ -7,7 +7,8 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from schemas.lock import locked
 from schemas.progress import Quiet
+from trainer import train as training
 from trainer.__main__ import main
 from trainer.metrics import read_metrics
 from trainer.sharding import slice_like, whole
@@ -85,7 +88,7 @@ def test_two_processes_train_like_one_and_checkpoints_change_hands(
             said.append(line)
 
     def work(rank: int) -> None:
-        arguments = [str(tmp_path / "recipe.yaml"), "--run", str(tmp_path / "two"), "--phase", "pretrain"]
+        arguments = [str(tmp_path / "recipe.yaml"), str(tmp_path / "two"), "--phase", "pretrain"]
         main(arguments, standalone_mode=False)
         _next_port()
         train(recipe, tmp_path / "three", Listener(), "sft")
@@ -123,6 +126,69 @@ def test_two_processes_train_like_one_and_checkpoints_change_hands(
     heard = (tmp_path / "said").read_text()
     assert "2 processes over gloo: FSDP2 spreads the model" in heard
     assert "each holds the whole model and gradients are summed (train.sharding is none)" in heard
+
+
+def test_two_processes_that_died_and_started_again_end_with_the_same_bytes(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sharded and not: died in step 5 of 11, after the checkpoint of step 4."""
+    kinds = ("auto", "none")
+    for kind in kinds:
+        make_shards(tmp_path / f"whole-{kind}/shards")
+        make_shards(tmp_path / f"died-{kind}/shards")
+    real = training.gradient_step
+
+    def work(rank: int) -> None:
+        for kind in kinds:
+            recipe, left = make_recipe(sharding=kind), iter(range(5))
+
+            def dying(*arguments: Any, left: Iterator[int] = left) -> Any:
+                if next(left, None) is None:
+                    raise InterruptedError
+                return real(*arguments)
+
+            with monkeypatch.context() as patch, suppress(InterruptedError):
+                patch.setattr(training, "gradient_step", dying)
+                train(recipe, tmp_path / f"died-{kind}", Quiet())
+            assert not (tmp_path / f"died-{kind}/train/checkpoints/final").exists()
+            _next_port()
+            train(recipe, tmp_path / f"died-{kind}", Quiet())
+            _next_port()
+            train(recipe, tmp_path / f"whole-{kind}", Quiet())
+            _next_port()
+
+    together(work, monkeypatch)
+    for kind in kinds:
+        for name in ("metrics.jsonl", *(f"checkpoints/{f}/model.safetensors" for f in ("pretrain", "final"))):
+            whole_run, died = (tmp_path / f"{run}-{kind}/train" / name for run in ("whole", "died"))
+            assert whole_run.read_bytes() == died.read_bytes(), f"{kind} {name}"
+
+
+def test_torchrun_takes_the_documented_command_and_hands_it_on() -> None:
+    from torch.distributed.run import get_args_parser
+
+    text = (Path(__file__).parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    command = next(line.split() for line in text.splitlines() if line.strip().startswith("torchrun "))
+    extra = ["--phase", "sft", "--set", "train.sharding=none"]
+    parsed = get_args_parser().parse_args(command[1:] + extra)
+    assert (parsed.nproc_per_node, parsed.module, parsed.training_script) == ("2", True, "trainer")
+    given = main.make_context("trainer", parsed.training_script_args).params
+    assert given == {
+        "recipe": Path("recipes/demo.yaml"), "run": Path("RUN"), "phase": "sft", "overrides": ("train.sharding=none",),
+    }  # fmt: skip
+
+
+def test_a_run_that_another_process_trains_is_left_alone(
+    tmp_path: Path, make_shards: Any, make_recipe: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers live on when torchrun alone is killed: the next training must not write beside them."""
+    make_shards(tmp_path / "run/shards")
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(make_recipe().model_dump(mode="json")))
+    with locked(tmp_path / "run"), pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "recipe.yaml"), str(tmp_path / "run")], standalone_mode=False)
+    assert ended.value.code == 2
+    assert f"process {os.getpid()} is writing this run" in capsys.readouterr().err
+    assert not (tmp_path / "run/train").exists()
 
 
 def test_a_backend_without_a_collective_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
