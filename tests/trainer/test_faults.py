@@ -181,3 +181,16 @@ def test_tensorboard_has_the_losses_and_training_goes_on_without_it(
     train(make_recipe(), tmp_path / "without", Quiet())
     assert not (tmp_path / "without/train/tensorboard").exists()
     assert _digest(tmp_path / "with") == _digest(tmp_path / "without")
+
+
+def test_a_trained_first_token_of_a_segment_has_nothing_before_it_and_is_not_trained(
+    tmp_path: Path, write_stage: Any, make_recipe: Any
+) -> None:
+    rows = [[([5, 6, 7], [True, False, False]), ([9], [True])]]
+    write_index(
+        tmp_path / "shards",
+        ShardIndex(64, "tokenizer", "recipe", [write_stage(tmp_path / "shards", "p", "pretrain", 32, rows)]),
+    )
+    train(make_recipe(), tmp_path, Quiet())
+    (line,) = read_metrics(tmp_path / "train/metrics.jsonl")
+    assert (line["loss"], line["trained_tokens"], line["rows_without_target"]) == (None, 0, 1)
