@@ -7,9 +7,8 @@ Every pass runs in a process of its own (`benchmarks/dedup_passes.py`), the pass
 `datamix dedup` (the texts are written to kept/ and dropped/ as well), Daft (read, normalize, minhash, bands) and rensa
 (Python shingles, RMinHash, bands). Loading of libraries and of compiled code is reported apart as `startup`.
 
-Files have the columns id and text. Without --corpus, N megabytes are assembled from the running Python's own
-packages. A 400 MB corpus of Debian packages and Python code is made by `../shared/bench/build_corpus.py`, where that
-folder lies beside this repository (its --print-debs names the packages to fetch with `apt-get download`).
+Files have the columns id and text: any corpus of some hundred megabytes will do. Without --corpus, N megabytes are
+assembled from the running Python's own packages.
 
 --truth is a folder with neardup.parquet (id, text) and neardup_pairs.parquet (a, b, jaccard): all pairs of exact
 Jaccard similarity. Removal is right as far as all but one document of every component at 0.8 go.
