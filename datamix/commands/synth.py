@@ -43,11 +43,11 @@ def _range(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tupl
 @click.option("--style", type=click.Choice(_STYLES), default="native", show_default=True, help="Scaffold of the calls.")
 @click.option("--run", metavar="RUN", help="Use this run's pool, or build one from its kept corpus.")
 @click.option("--corpus", multiple=True, metavar="FILES", help="Build the pool from jsonl or parquet. Repeatable.")
-@click.option("--base-url", metavar="URL", help="openai: the endpoint, such as http://localhost:8000/v1.")
+@click.option("--endpoint", "base_url", metavar="URL", help="openai: where, such as http://localhost:8000/v1.")
 @click.option("--model", metavar="NAME", help="openai: the model's name there.")
 @click.option("--samples", type=click.IntRange(min=1), help="openai: attempts at every task.")
 @click.option(
-    "--endpoint",
+    "--endpoint-set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
@@ -78,6 +78,7 @@ def command(
     """
     from pipelines.engine import InProcess, open_engine
     from pipelines.synthesis.synth_file import Request, synthesize_file
+    from schemas.errors import DatamixError
 
     config = _config(family, out, **wanted)
     request = Request(config, seed, Path(run) if run else None, corpus, fail)
@@ -88,6 +89,18 @@ def command(
         emit_json({"family": family, "n": config.n, "seed": seed, "teacher": config.teacher, "out": out, **counts})
     else:
         _print(family, out, counts)
+    if config.endpoint and _unanswered(counts):
+        problems = ", ".join(counts["endpoint"][0]["problems"]) or "nothing was asked"
+        raise DatamixError(
+            f"{config.endpoint.base_url}: no request was answered ({problems}), so no trajectory holds a turn of a model. "
+            "Is the server there? The same command asks again"
+        )
+
+
+def _unanswered(counts: dict[str, Any]) -> bool:
+    """Whether every trajectory of an endpoint ended by an error before anything came back."""
+    (usage,), (found,) = counts["usage"], counts["endpoint"]
+    return set(found["endings"]) <= {"error"} and not usage["requests"] and not usage["reused"]
 
 
 def _config(
@@ -117,7 +130,7 @@ def _config(
     for setting in settings:
         key, sign, value = setting.partition("=")
         if not sign:
-            raise UsageError(f"--endpoint {setting!r}: write it as KEY=VALUE, for example temperature=0.7")
+            raise UsageError(f"--endpoint-set {setting!r}: write it as KEY=VALUE, for example temperature=0.7")
         endpoint[key.strip()] = yaml.safe_load(value)
     given = {"base_url": base_url, "model": model, "samples": samples}
     endpoint |= {key: value for key, value in given.items() if value is not None}

@@ -20,12 +20,12 @@ from schemas.errors import DatamixError
 from schemas.progress import Quiet
 from schemas.recipe import Recipe
 
-QUICK = ["--endpoint", "retries=0", "--endpoint", "first_wait_s=0.01", "--endpoint", "give_up_after=2"]
+QUICK = ["--endpoint-set", "retries=0", "--endpoint-set", "first_wait_s=0.01", "--endpoint-set", "give_up_after=2"]
 
 
 def make(url: str, out: Path, *options: object) -> dict[str, Any]:
-    arguments = ["reasoning", "--n", 4, "--teacher", "openai", "--base-url", url, "--model", "m", "--out", out]
-    arguments += [*QUICK, "--endpoint", "concurrency=1", "--json", *options]
+    arguments = ["reasoning", "--n", 4, "--teacher", "openai", "--endpoint", url, "--model", "m", "--out", out]
+    arguments += [*QUICK, "--endpoint-set", "concurrency=1", "--json", *options]
     result = CliRunner().invoke(synth, [str(argument) for argument in arguments])
     assert result.exit_code == 0, (result.output, result.exception)
     return dict(json.loads(result.stdout))
@@ -69,9 +69,18 @@ def test_an_endpoint_that_goes_down_leaves_a_row_for_each_task_and_the_journal_g
     assert len(server.seen) - asked == 4 - 2
     with pytest.raises(DatamixError, match=r"reasoning task with seed .*endpoint_down"):
         server.script = lambda n, body: kit.answer(b"{}", 503)
-        arguments = ["reasoning", "--n", "3", "--seed", "9", "--teacher", "openai", "--base-url", server.url, *QUICK]
+        arguments = ["reasoning", "--n", "3", "--seed", "9", "--teacher", "openai", "--endpoint", server.url, *QUICK]
         arguments += ["--model", "m", "--out", str(tmp_path / "N.parquet"), "--fail"]
         raise CliRunner().invoke(synth, arguments).exception or AssertionError
+
+
+def test_an_endpoint_that_never_answers_is_named_and_the_command_fails(kit: Any, tmp_path: Path) -> None:
+    server = kit.serve(lambda number, body: kit.answer(b"{}", 503))
+    arguments = ["reasoning", "--n", "1", "--teacher", "openai", "--endpoint", server.url, "--model", "m", *QUICK]
+    result = CliRunner().invoke(synth, [*arguments, "--out", str(tmp_path / "M.parquet"), "--json"])
+    assert isinstance(result.exception, DatamixError)
+    assert f"{server.url}: no request was answered (http_503)" in str(result.exception)
+    assert json.loads(result.stdout)["endpoint"][0]["endings"] == {"error": 1}
 
 
 def test_a_text_style_is_asked_for_and_marked(kit: Any, tmp_path: Path) -> None:
