@@ -92,7 +92,7 @@ def command(
     if config.endpoint and _unanswered(counts):
         problems = ", ".join(counts["endpoint"][0]["problems"]) or "nothing was asked"
         raise DatamixError(
-            f"{config.endpoint.base_url}: no request was answered ({problems}), so no trajectory holds a turn of a model. "
+            f"{config.endpoint.base_url}: no request was answered ({problems}), so no trajectory holds a reply. "
             "Is the server there? The same command asks again"
         )
 
