@@ -87,7 +87,8 @@ def test_a_rollout_is_rewarded_by_the_families_own_verdict() -> None:
             assert environment.calculator(formula="1").startswith("Error: calculator: unknown")  # type: ignore[attr-defined]
         else:
             assert "no tool 'calculator'" in environment.calculator(expression="1")  # type: ignore[attr-defined]
-        environment.final_answer(text=f"Answer: {task.data['answers'][0]}")  # type: ignore[attr-defined]
+        right = "\n".join(f"Answer {n}: {text}" for n, text in enumerate(task.data["answers"], 1))
+        environment.final_answer(text=right)  # type: ignore[attr-defined]
         assert environment.get_reward() == 1.0
         assert "was given" in environment.final_answer(text="Answer: 0")  # type: ignore[attr-defined]
         assert environment.get_reward() == 1.0

@@ -28,10 +28,13 @@ def invoke(*arguments: str) -> Result:
 
 
 def answers() -> dict[str, str]:
-    """Instruction to right answer of the four held-out tasks."""
+    """Instruction to right answers, as they are to be written, of the four held-out tasks."""
     config = EvaluateConfig(tasks=4, family="reasoning", difficulty=(1, 2))
     with open_heldout("reasoning", None) as environment:
-        return {task.instruction: task.data["answers"][0] for task in heldout_tasks(environment, config)}
+        return {
+            task.instruction: "\n".join(f"Answer {n}: {right}" for n, right in enumerate(task.data["answers"], 1))
+            for task in heldout_tasks(environment, config)
+        }
 
 
 def test_figures_come_by_family_and_difficulty_and_every_model_gets_the_same_tasks(kit: Any) -> None:
@@ -41,7 +44,7 @@ def test_figures_come_by_family_and_difficulty_and_every_model_gets_the_same_tas
     def script(number: int, body: dict[str, Any]) -> Any:
         asked = next(message["content"] for message in body["messages"] if message["role"] == "user")
         assert (body["max_tokens"], body["temperature"], body["model"]) == (16, 0.6, "big")
-        return kit.completion("Answer: nothing" if asked == wrong else f"Answer: {known[asked]}")
+        return kit.completion("Answer: nothing" if asked == wrong else known[asked])
 
     server = kit.serve(script)
     found = invoke("--endpoint", server.url, "--model", "big", "--family", "reasoning", *FEW, "--json")
