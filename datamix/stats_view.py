@@ -76,18 +76,23 @@ def _groups(title: str, groups: dict[str, dict[str, Any]], console: Console) -> 
 
 
 def _trajectories(trajectories: dict[str, dict[str, Any]], console: Console) -> None:
+    """Counts of each step, one a row, and what a family came to as a row of its own table."""
     for step, counts in trajectories.items():
-        rows = [(name, _short(value)) for name, value in counts.items()]
+        rows = [row for name, value in counts.items() if name != "by_family" for row in _counted(name, value)]
         if rows:
-            console.print(table(f"Trajectories: {step}", ["count", "value"], rows, text_columns=2))
+            console.print(table(f"Trajectories: {step}", ["count", "value"], rows))
+        families = counts.get("by_family")
+        if families:
+            columns = list(next(iter(families.values())))
+            lines = [(family, *(figures.get(name) for name in columns)) for family, figures in families.items()]
+            console.print(table(f"Families: {step}", ["family", *columns], lines))
 
 
-def _short(value: object) -> object:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_short(inner)}" for key, inner in value.items()) or "none"
-    if isinstance(value, list):
-        return f"{len(value)} entries"
-    return value
+def _counted(name: str, value: Any) -> list[tuple[str, object]]:
+    """One row, or for counts by name a row for each: `pool: left_out: dull`."""
+    if not isinstance(value, dict):
+        return [(name, f"{len(value)} entries" if isinstance(value, list) else value)]
+    return [row for key, inner in value.items() for row in _counted(f"{name}: {key}", inner)]
 
 
 def _stages(stages: list[dict[str, Any]], console: Console) -> None:
