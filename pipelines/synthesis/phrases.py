@@ -7,6 +7,130 @@ import random
 __all__ = ["again", "fault", "pick", "quoted", "recovery"]
 
 
+_RECOVERIES = {  # kind of mistake: what is thought after it
+    "malformed_arguments": (
+        "The arguments were not valid JSON: {said}. I write the object again, carefully.",
+        "My call could not be parsed ({said}). Once more with proper quoting.",
+    ),
+    "unknown_tool": (
+        "That tool does not exist here: {said}. The right one is {tool}.",
+        "{said}: so I use {tool}.",
+    ),
+    "wrong_argument": (
+        "I used a wrong argument name: {said}. Corrected call.",
+        "The schema of {tool} says otherwise ({said}). I fix the argument.",
+    ),
+    "wrong_path": (
+        "Wrong path: {said}. The listing shows where the file is.",
+        "{said}. I mistook the path; the right one follows.",
+    ),
+    "bad_range": (
+        "I asked for lines that are not there: {said}.",
+        "{said}. So I start where the file really goes on.",
+    ),
+    "failed_edit": (
+        "The edit did not apply: {said}. I copy the lines exactly as they are in the file.",
+        "{said}. My old text was not what the file holds; I take it from what I read.",
+    ),
+    "bad_expression": (
+        "I typed the expression wrongly: {said}. Once more.",
+        "{said}. A typing slip; the same without it.",
+    ),
+    "bad_sql": (
+        "The statement was wrong: {said}. I write it again with the names of the schema.",
+        "{said}. My SQL, not the data; corrected below.",
+    ),
+    "no_such_row": (
+        "Nothing was changed: {said}. I take the key that the query showed.",
+        "{said}. I had the wrong key; the right one follows.",
+    ),
+    "wrong_column": (
+        "Wrong column: {said}. The header row says which one it is.",
+        "{said}. I mixed up the columns; now the right cell.",
+    ),
+    "missing_cell": (
+        "That cell is not part of the table: {said}.",
+        "{said}. I miscounted the rows; the place is looked up again.",
+    ),
+    "missing_folder": (
+        "The folder is not there yet: {said}. So {tool} first.",
+        "{said}. It has to be made before anything can go in.",
+    ),
+    "target_taken": (
+        "Refused: {said}. Good that nothing was overwritten; the right path is another.",
+        "{said}. I must not replace what is there.",
+    ),
+    "wrong_message": (
+        "No such mail: {said}. The Message-ID has to be copied whole.",
+        "{said}. I copy the identifier from the mail that I read.",
+    ),
+    "wrong_address": (
+        "That is no address: {said}. The header gives it.",
+        "{said}. I need the mail address, not the name.",
+    ),
+    "wrong_event": (
+        "{said}. I take the uid from the calendar line.",
+        "The calendar does not know that: {said}. Corrected.",
+    ),
+    "bad_code": (
+        "My snippet was wrong, not the module: {said}. I correct the snippet.",
+        "The program stopped with an error of mine, easily mended.",
+    ),
+    "misspelt_command": (
+        "A typing slip: {said}. The same command, spelt right.",
+        "{said}: I mistyped the program's name.",
+    ),
+    "bad_option": (
+        "That option does not exist: {said}. Without it, then.",
+        "{said}. I do it with options that there are.",
+    ),
+    "bad_script": (
+        "A slip in my one-liner: {said}. I write it out properly.",
+        "{said}: something is missing in the script. Corrected.",
+    ),
+    "bad_revision": (
+        "git knows no such revision: {said}. The log shows the right one.",
+        "{said}. I take the name from what the log printed.",
+    ),
+    "bad_regex": (
+        "My pattern was broken: {said}. A proper one.",
+        "{said}. I mend the expression.",
+    ),
+    "wrong_document": (
+        "I got the id wrong: {said}. The results show it.",
+        "{said}. The id as the search printed it.",
+    ),
+    "wrong_calendar": (
+        "That is the calendar of a person: {said}. The meetings are in their own file.",
+        "{said}. Meetings stand in the calendar of meetings, there it can be moved.",
+    ),
+    "wrong_sheet": (
+        "The sheet has another name: {said}.",
+        "{said}. I take the name that the file showed.",
+    ),
+    "wrong_format": (
+        "The wrong kind of file: {said}. A csv is asked for.",
+        "{said}. The task says csv, so csv it is.",
+    ),
+    "folder_for_file": (
+        "I left the name of the file out: {said}.",
+        "{said}. The whole new path, then.",
+    ),
+    "empty_query": (
+        "I sent a query without a word in it. Now with the words that I look for.",
+        "{said}: of course, I left the words out.",
+    ),
+    "bad_argument": (
+        "The schema does not allow that: {said}. A value that it allows, then.",
+        "{said}. I stay within what {tool} takes.",
+    ),
+    "bad_page": (
+        "There is no such page: {said}.",
+        "{said}. So I take one that exists.",
+    ),
+}
+
+
 def pick(generator: random.Random, *options: str, **values: object) -> str:
     """One of the sentences, filled in."""
     return generator.choice(options).format(**values)
@@ -32,129 +156,7 @@ def recovery(generator: random.Random, kind: str, observation: str, tool: str) -
     """After a failed call: what the observation says and what is done about it."""
     first = observation.removeprefix("Error: ").split("\n")[0]
     said = quoted(first.removeprefix("the arguments are not valid JSON: "), 110)
-    lines = {
-        "malformed_arguments": (
-            "The arguments were not valid JSON: {said}. I write the object again, carefully.",
-            "My call could not be parsed ({said}). Once more with proper quoting.",
-        ),
-        "unknown_tool": (
-            "That tool does not exist here: {said}. The right one is {tool}.",
-            "{said}: so I use {tool}.",
-        ),
-        "wrong_argument": (
-            "I used a wrong argument name: {said}. Corrected call.",
-            "The schema of {tool} says otherwise ({said}). I fix the argument.",
-        ),
-        "wrong_path": (
-            "Wrong path: {said}. The listing shows where the file is.",
-            "{said}. I mistook the path; the right one follows.",
-        ),
-        "bad_range": (
-            "I asked for lines that are not there: {said}.",
-            "{said}. So I start where the file really goes on.",
-        ),
-        "failed_edit": (
-            "The edit did not apply: {said}. I copy the lines exactly as they are in the file.",
-            "{said}. My old text was not what the file holds; I take it from what I read.",
-        ),
-        "bad_expression": (
-            "I typed the expression wrongly: {said}. Once more.",
-            "{said}. A typing slip; the same without it.",
-        ),
-        "bad_sql": (
-            "The statement was wrong: {said}. I write it again with the names of the schema.",
-            "{said}. My SQL, not the data; corrected below.",
-        ),
-        "no_such_row": (
-            "Nothing was changed: {said}. I take the key that the query showed.",
-            "{said}. I had the wrong key; the right one follows.",
-        ),
-        "wrong_column": (
-            "Wrong column: {said}. The header row says which one it is.",
-            "{said}. I mixed up the columns; now the right cell.",
-        ),
-        "missing_cell": (
-            "That cell is not part of the table: {said}.",
-            "{said}. I miscounted the rows; the place is looked up again.",
-        ),
-        "missing_folder": (
-            "The folder is not there yet: {said}. So {tool} first.",
-            "{said}. It has to be made before anything can go in.",
-        ),
-        "target_taken": (
-            "Refused: {said}. Good that nothing was overwritten; the right path is another.",
-            "{said}. I must not replace what is there.",
-        ),
-        "wrong_message": (
-            "No such mail: {said}. The Message-ID has to be copied whole.",
-            "{said}. I copy the identifier from the mail that I read.",
-        ),
-        "wrong_address": (
-            "That is no address: {said}. The header gives it.",
-            "{said}. I need the mail address, not the name.",
-        ),
-        "wrong_event": (
-            "{said}. I take the uid from the calendar line.",
-            "The calendar does not know that: {said}. Corrected.",
-        ),
-        "bad_code": (
-            "My snippet was wrong, not the module: {said}. I correct the snippet.",
-            "The program stopped with an error of mine, easily mended.",
-        ),
-        "misspelt_command": (
-            "A typing slip: {said}. The same command, spelt right.",
-            "{said}: I mistyped the program's name.",
-        ),
-        "bad_option": (
-            "That option does not exist: {said}. Without it, then.",
-            "{said}. I do it with options that there are.",
-        ),
-        "bad_script": (
-            "A slip in my one-liner: {said}. I write it out properly.",
-            "{said}: something is missing in the script. Corrected.",
-        ),
-        "bad_revision": (
-            "git knows no such revision: {said}. The log shows the right one.",
-            "{said}. I take the name from what the log printed.",
-        ),
-        "bad_regex": (
-            "My pattern was broken: {said}. A proper one.",
-            "{said}. I mend the expression.",
-        ),
-        "wrong_document": (
-            "I got the id wrong: {said}. The results show it.",
-            "{said}. The id as the search printed it.",
-        ),
-        "wrong_calendar": (
-            "That is the calendar of a person: {said}. The meetings are in their own file.",
-            "{said}. Meetings stand in the calendar of meetings, there it can be moved.",
-        ),
-        "wrong_sheet": (
-            "The sheet has another name: {said}.",
-            "{said}. I take the name that the file showed.",
-        ),
-        "wrong_format": (
-            "The wrong kind of file: {said}. A csv is asked for.",
-            "{said}. The task says csv, so csv it is.",
-        ),
-        "folder_for_file": (
-            "I left the name of the file out: {said}.",
-            "{said}. The whole new path, then.",
-        ),
-        "empty_query": (
-            "I sent a query without a word in it. Now with the words that I look for.",
-            "{said}: of course, I left the words out.",
-        ),
-        "bad_argument": (
-            "The schema does not allow that: {said}. A value that it allows, then.",
-            "{said}. I stay within what {tool} takes.",
-        ),
-        "bad_page": (
-            "There is no such page: {said}.",
-            "{said}. So I take one that exists.",
-        ),
-    }
-    options = lines.get(kind, ("That failed: {said}. I correct the call.", "{said}. Another try, corrected."))
+    options = _RECOVERIES.get(kind, ("That failed: {said}. I correct the call.", "{said}. Another try, corrected."))
     return pick(generator, *options, said=said, tool=tool)
 
 
