@@ -34,7 +34,7 @@ from pipelines.synthesis.environments.repair import RepairEnvironment
 from pipelines.synthesis.replay import replay, task_of
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.sandbox import Sandbox
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import ToolCall, Trajectory
 
 NAMES = ("bisect", "base64", "calendar", "colorsys", "cookies", "heapq", "parse", "quoprimime", "shlex", "statistics")

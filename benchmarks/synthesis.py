@@ -35,11 +35,11 @@ from pipelines.context import RunContext
 from pipelines.engine import InProcess
 from pipelines.synthesis.environments.base import Environment, TaskSpec, family_names, open_environment
 from pipelines.synthesis.lengths import estimated_tokens
-from pipelines.synthesis.pools import build_pools, pool_place
+from pipelines.synthesis.pools.build import build_pools, pool_place
 from pipelines.synthesis.ranges import spread_difficulties
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.errors import UsageError
 from schemas.files import digest_of
 from schemas.progress import Quiet

@@ -12,7 +12,7 @@ from typing import Any
 
 from filters.trajectory.detectors import MISTAKE_RULES, detect
 from pipelines.synthesis.environments.base import Environment, TaskSpec, open_environment
-from pipelines.synthesis.pools import pool_place
+from pipelines.synthesis.pools.build import pool_place
 from pipelines.synthesis.rollout import HELDOUT_SEEDS
 from schemas.recipe import EvaluateConfig
 from schemas.trajectory import Trajectory

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.synthesis.endpoint import EndpointReport, roll_out_endpoint
+from pipelines.synthesis.endpoint.rollouts import EndpointReport, roll_out_endpoint
 from pipelines.synthesis.environments.base import TaskSpec
 from schemas.errors import DatamixError
 from schemas.progress import Progress

@@ -66,7 +66,7 @@ def command(
 
 
 def _pool_beside(checkpoint: Path, family: str) -> Path | None:
-    from pipelines.synthesis.pools import pool_place
+    from pipelines.synthesis.pools.build import pool_place
 
     run = run_of_checkpoint(checkpoint)
     pool = pool_place(run / "trajectories", family) if run else None

@@ -21,7 +21,7 @@ from pipelines.synthesis.lengths import estimated_tokens
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import HELDOUT_SEEDS, rollout
 from pipelines.synthesis.styles import mark_style, pick_style
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.errors import DatamixError, UsageError
 from schemas.files import atomic_path
 from schemas.recipe import SynthesizedConfig

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.synthesis.environments.base import Environment, open_environment
 from pipelines.synthesis.ingest.store import read_trajectories
-from pipelines.synthesis.pools import pool_place
+from pipelines.synthesis.pools.build import pool_place
 from pipelines.synthesis.replay import Difference, replay, task_of
 from pipelines.synthesis.styles import unstyled
 from pipelines.synthesis.synth_file import pool_beside

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pipelines.synthesis.environments.base import FAMILIES
 from pipelines.synthesis.ingest.detect import FORMATS
-from pipelines.synthesis.teacher import MAX_MISTAKE_RATE
+from pipelines.synthesis.teachers.scripted import MAX_MISTAKE_RATE
 from schemas.errors import RecipeError
 from schemas.recipe import Recipe
 

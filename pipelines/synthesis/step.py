@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.context import RunContext, StepOutput
-from pipelines.synthesis.pools import build_pools, pool_place
+from pipelines.synthesis.pools.build import build_pools, pool_place
 from pipelines.synthesis.ranges import TaskRange, add_counts, cut_ranges, roll_out_range
 from pipelines.synthesis.requests import check_requests
 from schemas.errors import DatamixError
@@ -99,7 +99,7 @@ def roll_out(context: RunContext, pool: Path | None = None) -> Rolled:
 
 
 def _ask(context: RunContext, work: TaskRange) -> dict[str, Any]:
-    from pipelines.synthesis.endpoint_range import roll_out_with_endpoint
+    from pipelines.synthesis.endpoint.range import roll_out_with_endpoint
 
     name = Path(work.out).stem.rpartition("-")[0]
     return roll_out_with_endpoint(work, context.run / "journals" / f"{name}.jsonl", context.progress)

@@ -25,7 +25,7 @@ from pipelines.corpus.plain import plain_files
 from pipelines.engine import Engine
 from pipelines.synthesis.ingest.store import read_trajectories
 from pipelines.synthesis.lengths import estimated_tokens
-from pipelines.synthesis.pools import pool_place
+from pipelines.synthesis.pools.build import pool_place
 from pipelines.synthesis.ranges import COUNTED
 from pipelines.synthesis.step import roll_out
 from schemas.errors import UsageError

@@ -90,7 +90,7 @@ def test_a_text_style_is_a_mark_and_replays_equal(tmp_path: Path) -> None:
 
 
 def test_repair_draws_from_the_given_files_and_keeps_its_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.synthesis import pool
+    from pipelines.synthesis.pools import repair as pool
 
     monkeypatch.setattr(pool, "FEWEST_MODULES", 1)
     monkeypatch.setattr(pool, "FEWEST_CHARACTERS", 1)

@@ -8,7 +8,7 @@ A fact is plain data. All have `kind`, `subject`, `words` (what to search for) a
     gap        sentence with GAP for its answer, number (whether the answer is one)
 
 Which facts can be asked about (a name defined in one document only, a document that a search finds) is decided by
-search_pool.py, which sees all documents.
+pools/search.py, which sees all documents.
 """
 
 from __future__ import annotations

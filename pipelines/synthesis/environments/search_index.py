@@ -1,6 +1,6 @@
 """The documents of a search pool as an agent reaches them: ranked search (BM25 by bm25s), pages, lines by pattern.
 
-A pool is a folder that `pipelines.synthesis.search_pool.build_search_pool` writes:
+A pool is a folder that `pipelines.synthesis.pools.search.build_search_pool` writes:
 
     pool.json           version, counts
     documents.jsonl     one document a line, in order of the ids: id, name, title, license, start, bytes

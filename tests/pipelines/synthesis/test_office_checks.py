@@ -16,9 +16,9 @@ from pipelines.synthesis.environments.offices.checks import final_state
 from pipelines.synthesis.environments.offices.documents import make_sheet, read_calendar, read_sheets
 from pipelines.synthesis.environments.offices.plan import KINDS
 from pipelines.synthesis.environments.offices.world import Builder, World
-from pipelines.synthesis.office_teacher import ACTS
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.office import ACTS
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import ToolCall
 
 Done = tuple[TaskSpec, list[ToolCall], str]

@@ -20,7 +20,7 @@ from pipelines.synthesis.environments.problems import TOPICS, calculate, number,
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.sandbox import Limits, Sandbox
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.errors import UsageError
 from schemas.trajectory import Message, ToolCall, Trajectory
 

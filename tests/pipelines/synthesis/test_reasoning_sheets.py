@@ -18,7 +18,7 @@ from pipelines.synthesis.environments.reasoning import ReasoningEnvironment, pro
 from pipelines.synthesis.environments.sheets import target_tokens
 from pipelines.synthesis.lengths import estimated_tokens
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import Trajectory
 
 

@@ -10,9 +10,9 @@ import pytest
 from pipelines.synthesis.environments.base import Environment, TaskSpec, open_environment
 from pipelines.synthesis.environments.search import questions_of
 from pipelines.synthesis.environments.search_questions import Question
+from pipelines.synthesis.pools.search import build_search_pool
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.search_pool import build_search_pool
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import ToolCall
 
 

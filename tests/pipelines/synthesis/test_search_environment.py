@@ -18,10 +18,10 @@ from pipelines.synthesis.environments.search import SearchEnvironment, questions
 from pipelines.synthesis.environments.search_index import SearchIndex
 from pipelines.synthesis.environments.search_questions import ABSENT
 from pipelines.synthesis.environments.search_tasks import QuestionMaker
+from pipelines.synthesis.pools.search import build_search_pool
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.search_pool import build_search_pool
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.errors import InputError, UsageError
 from schemas.trajectory import ToolCall, Trajectory
 

@@ -28,7 +28,7 @@ from pipelines.synthesis.styles import (
     turn_text,
     unstyled,
 )
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.errors import UsageError
 from schemas.trajectory import Message, ToolCall, Trajectory
 

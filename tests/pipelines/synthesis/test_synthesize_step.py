@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.context import RunContext
 from pipelines.engine import InProcess
-from pipelines.synthesis import pool as pool_module
 from pipelines.synthesis.environments.functions import read_pool, split_of
+from pipelines.synthesis.pools import repair as pool_module
 from pipelines.synthesis.ranges import spread_difficulties, task_seed
 from pipelines.synthesis.replay import task_of
 from pipelines.synthesis.rollout import HELDOUT_SEEDS

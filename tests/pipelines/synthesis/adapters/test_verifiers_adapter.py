@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.synthesis.environments.base import TaskSpec, open_environment
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import Trajectory
 
 vf = pytest.importorskip("verifiers.v1")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.synthesis.endpoint_reply import Reply, read_body, to_message
+from pipelines.synthesis.endpoint.reply import Reply, read_body, to_message
 from schemas.trajectory import TRAJECTORY_SCHEMA, Message, Trajectory
 
 TOOLS = json.dumps([{"type": "function", "function": {"name": "calculator", "parameters": {"type": "object"}}}])

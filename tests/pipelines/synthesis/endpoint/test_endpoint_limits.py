@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pipelines.synthesis.endpoint import EndpointReport, roll_out_endpoint
-from pipelines.synthesis.endpoint_journal import Journal
-from pipelines.synthesis.endpoint_limits import Budget, RateLimiter, Stopped
+from pipelines.synthesis.endpoint.journal import Journal
+from pipelines.synthesis.endpoint.limits import Budget, RateLimiter, Stopped
+from pipelines.synthesis.endpoint.rollouts import EndpointReport, roll_out_endpoint
 from pipelines.synthesis.environments.base import open_environment
 from schemas.errors import InputError, UsageError
 from schemas.progress import Quiet
@@ -148,7 +148,7 @@ def test_another_file_is_no_journal(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from pipelines.synthesis.endpoint import roll_out_endpoint
+from pipelines.synthesis.endpoint.rollouts import roll_out_endpoint
 from pipelines.synthesis.environments.base import open_environment
 from schemas.progress import Quiet
 from schemas.recipe.endpoint import EndpointConfig

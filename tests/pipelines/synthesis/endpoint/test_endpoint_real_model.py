@@ -50,7 +50,7 @@ def clamp(value: int, low: int, high: int) -> int:
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from pipelines.synthesis.endpoint import EndpointReport, roll_out_endpoint
+from pipelines.synthesis.endpoint.rollouts import EndpointReport, roll_out_endpoint
 from pipelines.synthesis.environments.base import open_environment
 from pipelines.synthesis.ingest.store import write_trajectories
 from schemas.progress import Quiet

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from filters.trajectory.policies import apply_policy
-from pipelines.synthesis.endpoint import EndpointReport, roll_out_endpoint
-from pipelines.synthesis.endpoint_reply import Reply, read_body, to_message
+from pipelines.synthesis.endpoint.reply import Reply, read_body, to_message
+from pipelines.synthesis.endpoint.rollouts import EndpointReport, roll_out_endpoint
 from pipelines.synthesis.environments.base import TaskSpec, open_environment
 from schemas.progress import Quiet
 from schemas.recipe.endpoint import EndpointConfig

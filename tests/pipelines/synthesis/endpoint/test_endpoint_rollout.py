@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.synthesis.endpoint import EndpointReport, roll_out_endpoint
+from pipelines.synthesis.endpoint.rollouts import EndpointReport, roll_out_endpoint
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from pipelines.synthesis.styles import style_of
 from schemas.errors import DatamixError, UsageError

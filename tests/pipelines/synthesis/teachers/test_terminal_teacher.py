@@ -14,7 +14,7 @@ from pipelines.synthesis.environments.lengths import target_bytes
 from pipelines.synthesis.environments.terminal import jobs_of
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import Trajectory
 
 

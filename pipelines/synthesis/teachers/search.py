@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.base import Environment, TaskSpec
 from pipelines.synthesis.environments.search import MOST_RESULTS, RESULTS, questions_of
 from pipelines.synthesis.environments.search_questions import ABSENT, Hop, Question
-from pipelines.synthesis.teacher import Plan, ScriptedTeacher
+from pipelines.synthesis.teachers import phrases
+from pipelines.synthesis.teachers.scripted import Plan, ScriptedTeacher
 from schemas.trajectory import Message
 
 __all__ = ["SearchTeacher"]

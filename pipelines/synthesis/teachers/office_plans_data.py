@@ -12,8 +12,8 @@ from pipelines.synthesis.environments.offices.questions import Inquiry, Project,
 from pipelines.synthesis.environments.offices.sheets import Entry, Filling, Source
 from pipelines.synthesis.environments.offices.words import amount
 from pipelines.synthesis.environments.offices.world import Goal
-from pipelines.synthesis.office_hand import OfficeHand, Wrong, listed
-from pipelines.synthesis.teacher import Plan
+from pipelines.synthesis.teachers.office_hand import OfficeHand, Wrong, listed
+from pipelines.synthesis.teachers.scripted import Plan
 
 __all__ = ["plan_questions", "plan_reconciling", "plan_sheet"]
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.base import Environment, TaskSpec
 from pipelines.synthesis.environments.repair import RepairEnvironment, path_of_tests
 from pipelines.synthesis.environments.repair_tasks import Fault, FileSpec
 from pipelines.synthesis.environments.source_text import changed_lines
-from pipelines.synthesis.teacher import Plan, ScriptedTeacher, Turn
+from pipelines.synthesis.teachers import phrases
+from pipelines.synthesis.teachers.scripted import Plan, ScriptedTeacher, Turn
 from schemas.trajectory import Message
 
 __all__ = ["RepairTeacher", "block_edit"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.problems import Problem
 from pipelines.synthesis.environments.reasoning import problems_of
 from pipelines.synthesis.environments.sheets import LINKED_FROM
-from pipelines.synthesis.teacher import Plan, ScriptedTeacher
+from pipelines.synthesis.teachers import phrases
+from pipelines.synthesis.teachers.scripted import Plan, ScriptedTeacher
 from schemas.trajectory import Message
 
 __all__ = ["ReasoningTeacher"]

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipelines.synthesis.endpoint_journal import Journal
-from pipelines.synthesis.endpoint_limits import Budget, RateLimiter, Stopped
-from pipelines.synthesis.endpoint_reply import BYTES_A_TOKEN, Reply, read_body
-from pipelines.synthesis.endpoint_transport import RETRIED, Failure, Transport
+from pipelines.synthesis.endpoint.journal import Journal
+from pipelines.synthesis.endpoint.limits import Budget, RateLimiter, Stopped
+from pipelines.synthesis.endpoint.reply import BYTES_A_TOKEN, Reply, read_body
+from pipelines.synthesis.endpoint.transport import RETRIED, Failure, Transport
 from schemas.files import digest_of
 from schemas.recipe.endpoint import EndpointConfig
 

@@ -7,8 +7,8 @@ from typing import Any
 from pipelines.synthesis.environments.offices.calendars import Clash, Move
 from pipelines.synthesis.environments.offices.letters import Ask, Letter, Replies, Requests
 from pipelines.synthesis.environments.offices.world import Goal
-from pipelines.synthesis.office_hand import OfficeHand, Wrong, listed, quote
-from pipelines.synthesis.teacher import Plan
+from pipelines.synthesis.teachers.office_hand import OfficeHand, Wrong, listed, quote
+from pipelines.synthesis.teachers.scripted import Plan
 
 __all__ = ["plan_clashes", "plan_replies", "plan_requests"]
 

@@ -13,7 +13,7 @@ from filters.trajectory.detectors import MISTAKE_RULES, detect
 from pipelines.synthesis.environments.base import Environment, open_environment
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import Trajectory
 
 

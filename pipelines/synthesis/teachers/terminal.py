@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.base import Environment, TaskSpec
 from pipelines.synthesis.environments.terminal import jobs_of
 from pipelines.synthesis.environments.terminal_jobs import Job
-from pipelines.synthesis.teacher import Plan, ScriptedTeacher
+from pipelines.synthesis.teachers import phrases
+from pipelines.synthesis.teachers.scripted import Plan, ScriptedTeacher
 
 __all__ = ["TerminalTeacher"]
 

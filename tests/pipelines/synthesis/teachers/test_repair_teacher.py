@@ -18,10 +18,10 @@ from pipelines.synthesis.environments.functions import (
     standard_library,
     write_pool,
 )
-from pipelines.synthesis.repair_teacher import block_edit
 from pipelines.synthesis.replay import replay, task_of
 from pipelines.synthesis.rollout import rollout
-from pipelines.synthesis.teacher import open_teacher
+from pipelines.synthesis.teachers.repair import block_edit
+from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.errors import InputError, UsageError
 from schemas.trajectory import Trajectory
 

@@ -3,8 +3,8 @@
 A family says so itself by its class attribute `pool`:
 
     None         nothing: its material is made by the program
-    "code"       pool.jsonl: modules of permissively licensed code that run alone (pool.py)
-    "documents"  search/: an index over the kept documents (search_pool.py)
+    "code"       pool.jsonl: modules of permissively licensed code that run alone (repair.py)
+    "documents"  search/: an index over the kept documents (search.py)
 
 Both lie in the folder `trajectories` of a run, and are built once for all families that need them.
 """
@@ -49,13 +49,13 @@ def build_pools(context: RunContext, folder: Path, families: Iterable[str]) -> t
 
 
 def _code(context: RunContext, place: Path) -> dict[str, Any]:
-    from pipelines.synthesis.pool import build_pool
+    from pipelines.synthesis.pools.repair import build_pool
 
     return build_pool(context, place)
 
 
 def _documents(context: RunContext, place: Path) -> dict[str, Any]:
-    from pipelines.synthesis.search_pool import build_search_pool
+    from pipelines.synthesis.pools.search import build_search_pool
 
     context.progress.say("synthesize: an index over the documents, for search tasks")
     parts = sorted((context.run / "corpus" / "kept").glob("part-*.parquet"))

@@ -21,9 +21,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from pipelines.synthesis.endpoint_agent import EndpointAgent
-from pipelines.synthesis.endpoint_client import EndpointClient, Usage
-from pipelines.synthesis.endpoint_limits import Stopped
+from pipelines.synthesis.endpoint.agent import EndpointAgent
+from pipelines.synthesis.endpoint.client import EndpointClient, Usage
+from pipelines.synthesis.endpoint.limits import Stopped
 from pipelines.synthesis.environments.base import Environment, TaskSpec
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.styles import mark_style

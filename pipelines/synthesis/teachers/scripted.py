@@ -20,19 +20,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.base import Environment, TaskSpec
+from pipelines.synthesis.teachers import phrases
 from schemas.errors import UsageError
 from schemas.trajectory import Message, ToolCall
 
 __all__ = ["MAX_MISTAKE_RATE", "TEACHERS", "Plan", "ScriptedTeacher", "open_teacher"]
 
 TEACHERS = {
-    "office": "pipelines.synthesis.office_teacher:OfficeTeacher",
-    "reasoning": "pipelines.synthesis.reasoning_teacher:ReasoningTeacher",
-    "repair": "pipelines.synthesis.repair_teacher:RepairTeacher",
-    "search": "pipelines.synthesis.search_teacher:SearchTeacher",
-    "terminal": "pipelines.synthesis.terminal_teacher:TerminalTeacher",
+    "office": "pipelines.synthesis.teachers.office:OfficeTeacher",
+    "reasoning": "pipelines.synthesis.teachers.reasoning:ReasoningTeacher",
+    "repair": "pipelines.synthesis.teachers.repair:RepairTeacher",
+    "search": "pipelines.synthesis.teachers.search:SearchTeacher",
+    "terminal": "pipelines.synthesis.teachers.terminal:TerminalTeacher",
 }
 Plan = Generator[Message, list[Message], None]
 Turn = Generator[Message, list[Message], Message]

@@ -7,10 +7,10 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from pipelines.synthesis import phrases
 from pipelines.synthesis.environments.base import Environment, TaskSpec
 from pipelines.synthesis.environments.office import world_of
-from pipelines.synthesis.teacher import Plan, ScriptedTeacher, Turn
+from pipelines.synthesis.teachers import phrases
+from pipelines.synthesis.teachers.scripted import Plan, ScriptedTeacher, Turn
 from schemas.trajectory import Message
 
 __all__ = ["OfficeHand", "Wrong", "listed", "quote"]

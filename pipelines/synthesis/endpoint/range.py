@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.synthesis.endpoint import EndpointReport, roll_out_endpoint
+from pipelines.synthesis.endpoint.rollouts import EndpointReport, roll_out_endpoint
 from pipelines.synthesis.environments.base import open_environment
 from pipelines.synthesis.ranges import Ledger, TaskRange, write_rollouts
 from schemas.errors import UsageError

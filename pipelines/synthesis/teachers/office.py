@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from pipelines.synthesis.environments.offices.world import ANSWERS, Goal
-from pipelines.synthesis.office_hand import OfficeHand
-from pipelines.synthesis.office_plans_data import plan_questions, plan_reconciling, plan_sheet
-from pipelines.synthesis.office_plans_files import plan_filing, plan_merging
-from pipelines.synthesis.office_plans_mail import plan_clashes, plan_replies, plan_requests
-from pipelines.synthesis.teacher import Plan
+from pipelines.synthesis.teachers.office_hand import OfficeHand
+from pipelines.synthesis.teachers.office_plans_data import plan_questions, plan_reconciling, plan_sheet
+from pipelines.synthesis.teachers.office_plans_files import plan_filing, plan_merging
+from pipelines.synthesis.teachers.office_plans_mail import plan_clashes, plan_replies, plan_requests
+from pipelines.synthesis.teachers.scripted import Plan
 from schemas.trajectory import Message
 
 __all__ = ["OfficeTeacher"]

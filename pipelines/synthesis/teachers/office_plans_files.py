@@ -6,8 +6,8 @@ from pipelines.synthesis.environments.offices.contacts import HEADER, Merge
 from pipelines.synthesis.environments.offices.documents import csv_text
 from pipelines.synthesis.environments.offices.filing import Filing, Paper
 from pipelines.synthesis.environments.offices.world import Goal
-from pipelines.synthesis.office_hand import OfficeHand, Wrong, listed
-from pipelines.synthesis.teacher import Plan
+from pipelines.synthesis.teachers.office_hand import OfficeHand, Wrong, listed
+from pipelines.synthesis.teachers.scripted import Plan
 
 __all__ = ["plan_filing", "plan_merging"]
 

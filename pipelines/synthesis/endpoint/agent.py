@@ -11,8 +11,8 @@ import xxhash
 
 from pipelines.synthesis import react
 from pipelines.synthesis.chat import call_arguments, tool_lines
-from pipelines.synthesis.endpoint_client import Asked, EndpointClient
-from pipelines.synthesis.endpoint_reply import to_message
+from pipelines.synthesis.endpoint.client import Asked, EndpointClient
+from pipelines.synthesis.endpoint.reply import to_message
 from pipelines.synthesis.styles import observation_text, system_text, turn_text
 from schemas.recipe.endpoint import EndpointConfig
 from schemas.trajectory import Message, ToolCall

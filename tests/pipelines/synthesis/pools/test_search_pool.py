@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.synthesis.environments.search_facts import GAP, facts_of
 from pipelines.synthesis.environments.search_index import PAGE_CHARACTERS, SearchIndex, pages_of, words_of
-from pipelines.synthesis.search_pool import build_search_pool
+from pipelines.synthesis.pools.search import build_search_pool
 from schemas.document import DOCUMENT_SCHEMA, document_id, partition_of
 from schemas.errors import InputError, UsageError
 

@@ -1,0 +1,1 @@
+"""Teachers behind an OpenAI-compatible endpoint: requests, replies, limits, the journal, and runs in parallel."""
