@@ -3,7 +3,8 @@
 The workspace holds one folder a job: logs to filter and count, files to reorganise, archives, settings in many files,
 tables to add up, permissions, git repositories to ask, mend and merge. `verify` compares the final tree with what the
 task's construction says, file by file (content and permissions), looks into archives and repositories, and compares
-the `Answer k:` lines; a file outside the jobs' goals that was changed, removed or added counts against it.
+the `Answer k:` lines; a file outside the jobs' goals that was changed, removed or added counts against it, and so does
+an empty folder left behind or a folder whose permissions were changed.
 
 Difficulty 1 is one job of a few commands; 10 some thirty jobs with hundreds of kilobytes to read. Git jobs are
 generated only where the sandbox has git (`gaps` says so); the other jobs of a task do not depend on that.
@@ -167,13 +168,15 @@ class TerminalEnvironment(Environment):
     def verify(self) -> Outcome:
         """Every job's goal, and that nothing else was touched; `reward` is the share of jobs that are right.
 
-        A file that belongs to no goal takes one job off the reward.
+        Files and empty folders that belong to no goal take one job off the reward.
         """
         if self._judge is None:
             raise UsageError("call reset(task) first")
         right, stray = self._judge.count(self._answers)
         total = len(self._jobs)
-        said = f"goal states and answers: {right} of {total} jobs" + (f", {stray} other files touched" if stray else "")
+        said = f"goal states and answers: {right} of {total} jobs" + (
+            f", {stray} other files or folders touched" if stray else ""
+        )
         return Outcome(right == total and not stray, max(0, right - bool(stray)) / total, said)
 
     def close(self) -> None:

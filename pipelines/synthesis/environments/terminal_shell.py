@@ -6,6 +6,7 @@ differ between runs is fixed or taken out of sight:
 - locale, time zone, git's authors, dates and configuration are set by the environment;
 - after a command everything that it changed gets a time of modification that counts commands;
 - the workspace's real path reads /workspace, and that name in a command means it;
+- there is no terminal: standard input is empty, pagers print, editors end at once;
 - owners, block totals and sizes of folders in long listings, which depend on user and file system, read the same.
 
 Not covered: `date`, `$RANDOM`, process and inode numbers, the order of an unsorted `find` or `ls -U`, and a real path
@@ -33,6 +34,12 @@ NEEDED_TOOLS = (
     *("bash", "awk", "basename", "cat", "chmod", "comm", "cut", "find", "grep", "gzip", "head", "ls", "mkdir", "mv"),
     *("rmdir", "sed", "sort", "tail", "tar", "tr", "uniq", "wc", "xargs"),
 )
+WAITED = (
+    "Nothing can be typed here and nothing is waited for: let every command end by itself (no editor, no `tail -f`, no "
+    "`watch`, no server) and give input by options, a file or a pipe"
+)
+NO_EDITOR = "(there is no terminal for an editor: change files with sed, printf or a here-document)"
+NO_MESSAGE, GIVE_MESSAGE = "empty commit message", "(there is no editor here: give the message with -m or -F)"
 FIRST_GIT_TIME = 1_710_000_000
 CHANGED_AFTER = FIRST_TIME + 10_000_000  # what is younger was changed by a command, not by the task's making
 _ASKING = frozenset({"grep", "egrep", "fgrep", "diff", "cmp", "comm", "test", "[", "[["})
@@ -54,6 +61,17 @@ _GIT_SETTINGS = {
     "log.decorate": "no",
     "maintenance.auto": "false",
 }
+# Nothing can be typed: pagers print, git takes its own text where there is one (GIT_EDITOR and core.editor are left to
+# the command, which may set them), vim leaves once its own commands (-c) are done
+_NO_TERMINAL = {
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "VIMINIT": "autocmd VimEnter * cquit",
+}
+_EDITORS = frozenset(("vi", "vim", "view", "vimdiff", "nvim", "nano", "pico", "emacs", "joe", "micro", "mcedit"))
 _PROLOGUE = r"""
 cd -- "$1" 2>/dev/null || cd -- "$2" 2>/dev/null  # closed to its owner: stay where the sandbox started us
 trap 'printf "\036%s\036" "$PWD"' EXIT
@@ -99,7 +117,8 @@ class Shell:
             words = {"wall": "it took too long", "cpu": "it took too much processor time", "disk": "it wrote too much"}
             words |= {"output": "it printed too much", "lost": "it killed its interpreter"}
             said = words.get(ran.reason, "no process could be started")
-            return ToolResult(f"{text}\nstopped: {said}".lstrip("\n"), True, "timeout")
+            advice = f". {WAITED}" if ran.reason == "wall" else ""
+            return ToolResult(f"{text}\nstopped: {said}{advice}".lstrip("\n"), True, "timeout")
         if ran.exit_code == 0:
             return ToolResult(text or "no output")
         text = f"{text}\nexit code {ran.exit_code}".lstrip("\n")
@@ -107,6 +126,10 @@ class Shell:
         asked = ran.exit_code == 1 and bool(commands) and commands[-1][0] in _ASKING
         if asked:
             return ToolResult(text, False, None if ran.text else "empty")
+        if any(words[0] in _EDITORS for words in commands):
+            text = f"{text}\n{NO_EDITOR}"
+        elif NO_MESSAGE in ran.text:
+            text = f"{text}\n{GIVE_MESSAGE}"
         return ToolResult(text, True, f"exit_code={ran.exit_code}")
 
     def script(self, text: str, stdin: str = "") -> RunResult:
@@ -137,10 +160,7 @@ class Shell:
             "HOME": str(self._workspace.root),
             "LC_ALL": "C",
             "TZ": "UTC",
-            "TERM": "dumb",
-            "PAGER": "cat",
-            "GIT_PAGER": "cat",
-            "GIT_EDITOR": "true",
+            **_NO_TERMINAL,
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null",

@@ -10,6 +10,7 @@ import tarfile
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from pipelines.synthesis.environments.answers import same_text_answer
 from pipelines.synthesis.environments.terminal_jobs.base import File, Job, RepositoryGoal
@@ -20,6 +21,7 @@ from schemas.errors import DatamixError
 
 __all__ = ["Judge", "snapshot", "tar_members"]
 
+OPEN = stat.S_IRWXU  # what the owner of a folder needs to work in it
 MOST_ARCHIVE_BYTES = 64 << 20  # unpacked: what is larger is no archive of ours
 
 
@@ -29,9 +31,13 @@ class Judge:
     def __init__(self, workspace: Workspace, shell: Shell, jobs: Sequence[Job]) -> None:
         self._workspace, self._shell, self._jobs = workspace, shell, jobs
         self._start: dict[str, dict[str, str]] = {}  # repository -> ref -> commit
+        self._folders: dict[str, int] = {}  # folders of the start -> permission bits
 
     def begin(self) -> None:
-        """Make the repositories and remember where their branches are. Raises DatamixError when git refuses."""
+        """Make the repositories and remember where their branches are, and all folders with their permissions.
+
+        Raises DatamixError when git refuses.
+        """
         for job in self._jobs:
             if job.repository is None:
                 continue
@@ -45,12 +51,19 @@ class Judge:
             if made.exit_code:
                 raise DatamixError(f"git could not make the repository {goal.folder}: {made.output[-300:]}")
             self._start[goal.folder] = dict(line.split(" ") for line in made.output.splitlines())
+        self._folders = _folder_modes(self._workspace.root, self._repositories())
+
+    def _repositories(self) -> set[str]:
+        """Where git keeps what it keeps: only git is asked about that."""
+        return {f"{job.repository.folder}/.git" for job in self._jobs if job.repository is not None}
 
     def count(self, answers: Mapping[int, str]) -> tuple[int, int]:
-        """(jobs that are right, files touched that belong to no goal)."""
+        """(jobs that are right, things touched that belong to no goal).
+
+        Of folders those count that are empty or closed, and those of the start whose permissions were changed.
+        """
         wanted = {path: len(file.data) for job in self._jobs for path, file in job.expected.items()}
-        repositories = {f"{job.repository.folder}/.git" for job in self._jobs if job.repository is not None}
-        found = snapshot(self._workspace.root, wanted, repositories)
+        found = snapshot(self._workspace.root, wanted, self._repositories(), self._folders)
         right = 0
         allowed: set[str] = set()
         for number, job in enumerate(self._jobs, 1):
@@ -60,13 +73,13 @@ class Judge:
                 good &= tar_members(self._workspace.root / path) == members
             good &= not any(os.path.lexists(self._workspace.root / folder) for folder in job.gone)
             good &= job.answer is None or same_text_answer(answers.get(number, ""), job.answer)
-            mine = {path for path in found if path.startswith(f"{job.folder}/")}
+            mine = {path for path in found if path == job.folder or path.startswith(f"{job.folder}/")}
             good &= mine <= job.expected.keys()
             if good and job.repository is not None:
                 good = self._repository(job.repository)
             right += good
         folders = tuple(f"{job.folder}/" for job in self._jobs)
-        stray = [path for path in found if path not in allowed and not path.startswith(folders)]
+        stray = [path for path in found if path not in allowed and not f"{path}/".startswith(folders)]
         return right, len(stray)
 
     def _repository(self, goal: RepositoryGoal) -> bool:
@@ -108,15 +121,25 @@ class Judge:
         )
 
 
-def snapshot(root: Path, sizes: Mapping[str, int], left_out: Collection[str] = ()) -> dict[str, tuple[str, int, bytes]]:
-    """{path: (kind, permission bits, content or link target)} of all that is no folder and in none of `left_out`.
+def snapshot(
+    root: Path,
+    sizes: Mapping[str, int],
+    left_out: Collection[str] = (),
+    modes: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, tuple[str, int, bytes]]:
+    """{path: (kind, permission bits, content or link target)} of all that lies in none of the folders `left_out`.
 
-    Only files of the path and size in `sizes` are read, others have the content b"": thousands of sparse files
-    cost nothing to make. What cannot be read has the kind "closed".
+    A folder counts when nothing is in it, when its owner cannot work in it, or when it has other permissions than
+    `modes` says. Only files of the path and size in `sizes` are read, others have the content b"": thousands of sparse
+    files cost nothing to make. What cannot be read has the kind "closed".
     """
     found: dict[str, tuple[str, int, bytes]] = {}
     for parent, folders, names in walk(root):
         here = Path(parent)
+        found.pop(place := here.relative_to(root).as_posix(), None)
+        mode = stat.S_IMODE(here.lstat().st_mode)
+        if place != "." and (not (folders or names) or mode & OPEN != OPEN or modes.get(place, mode) != mode):
+            found[place] = ("folder", mode, b"")
         linked = [name for name in folders if (here / name).is_symlink()]
         folders[:] = [name for name in folders if (here / name).relative_to(root).as_posix() not in left_out]
         for name in (*names, *linked):
@@ -134,7 +157,21 @@ def snapshot(root: Path, sizes: Mapping[str, int], left_out: Collection[str] = (
                     found[key] = ("file", stat.S_IMODE(mode), data)
                 except OSError:
                     found[key] = ("closed", stat.S_IMODE(mode), b"")
+        # those that the walk comes to are taken out again; it cannot look into a closed one
+        found |= {
+            (here / name).relative_to(root).as_posix(): ("closed", 0, b"") for name in folders if name not in linked
+        }
     return found
+
+
+def _folder_modes(root: Path, left_out: Collection[str]) -> dict[str, int]:
+    """{path: permission bits} of every folder below `root` that lies in none of `left_out`."""
+    modes: dict[str, int] = {}
+    for parent, folders, _ in walk(root):
+        places = {name: Path(parent, name).relative_to(root).as_posix() for name in folders}
+        folders[:] = [name for name in folders if places[name] not in left_out]
+        modes |= {places[name]: stat.S_IMODE(Path(parent, name).lstat().st_mode) for name in folders}
+    return modes
 
 
 def _same(found: tuple[str, int, bytes] | None, wanted: File) -> bool:

@@ -58,7 +58,7 @@ def test_a_sparse_member_of_any_size_is_not_unpacked(environment: TerminalEnviro
 def test_sparse_files_without_number_are_counted_and_not_read(environment: TerminalEnvironment, task: TaskSpec) -> None:
     _solve(environment, task)
     assert not _run(environment, "for i in $(seq 400); do truncate -s 16M hole-$i; done").error
-    assert "400 other files touched" in str(environment.verify().verified_by)  # 6 GiB that nobody read
+    assert "400 other files or folders touched" in str(environment.verify().verified_by)  # 6 GiB that nobody read
 
 
 def test_a_repository_that_nobody_asked_for_is_a_file_too_many(
@@ -67,7 +67,7 @@ def test_a_repository_that_nobody_asked_for_is_a_file_too_many(
     _solve(environment, task)
     assert not _run(environment, "mkdir -p x/.git && echo y > x/.git/z").error
     outcome = environment.verify()
-    assert outcome.success is False and "1 other files touched" in str(outcome.verified_by)
+    assert outcome.success is False and "1 other files or folders touched" in str(outcome.verified_by)
 
 
 def test_a_closed_workspace_can_be_opened_again_and_shows_nothing_of_the_sandbox(

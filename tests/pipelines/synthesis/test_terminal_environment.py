@@ -95,6 +95,14 @@ def test_the_ways_to_go_wrong_fail_and_change_nothing(environment: TerminalEnvir
         ("pack", "tar -czf *.tar.gz --files-from /dev/null"),
         ("unpack", "ln -sf /etc/passwd $(find . -path '*restored*' -type f | sort | head -n 1)"),
         ("log_answer", "touch left-over.tmp"),
+        ("log_answer", "mkdir -p left/over"),
+        ("rename", "mkdir $(ls)/old"),
+        ("permissions", "chmod 777 $(find . -mindepth 2 -type d | sort | head -n 1)"),
+        ("file_by_date", "chmod 700 $(ls)"),
+        ("file_by_date", "chmod 000 $(ls)/archive"),
+        ("file_by_date", "mkdir -p $(ls)/archive/2021/01"),
+        ("merge_conflict", "cd * && mkdir build"),
+        ("pack", "mkdir .cache"),
         ("rename", "chmod 000 $(find . -type f | sort | head -n 1)"),
         ("revert_commit", "cd * && git reset -q --hard HEAD~1"),
         ("revert_commit", "cd * && git commit -q --allow-empty -m more"),
@@ -115,6 +123,12 @@ def test_what_was_not_asked_for_is_noticed(environment: TerminalEnvironment, kin
         assert (outcome.success, outcome.reward) == (False, 0.0)
 
 
+def test_empty_folders_are_counted_once_each(environment: TerminalEnvironment) -> None:
+    outcome = solve(environment, one_job("log_answer"), "mkdir -p a/b/c d e && touch e/f && chmod 000 d")
+    assert (outcome.success, outcome.reward) == (False, 0.0)
+    assert "1 of 1 jobs, 3 other files or folders touched" in str(outcome.verified_by)  # a/b/c, d, e/f
+
+
 def test_a_fast_forward_answer_without_work_gets_its_share_only(environment: TerminalEnvironment) -> None:
     task = next(t for t in (environment.generate(s, 3) for s in range(40)) if len(t.data["jobs"]) > 2)
     environment.reset(task)
@@ -125,7 +139,7 @@ def test_a_fast_forward_answer_without_work_gets_its_share_only(environment: Ter
     assert outcome.success is False
     assert outcome.reward <= (len(right) + sum(job.repository is not None for job in jobs)) / len(jobs)
     run(environment, "touch stray")
-    assert "1 other files touched" in (environment.verify().verified_by or "")
+    assert "1 other files or folders touched" in (environment.verify().verified_by or "")
 
 
 @pytest.mark.parametrize(

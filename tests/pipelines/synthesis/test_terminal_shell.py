@@ -71,6 +71,62 @@ def test_programs_that_ask_may_say_no(shell: Shell) -> None:
     assert shell.run("grep absent logs/a.log | sort").signal is None
 
 
+@pytest.fixture
+def patient(sandbox: Sandbox) -> Iterator[Shell]:
+    """A shell whose commands may take as long as a loaded machine needs."""
+    with Sandbox(Limits(cpu_seconds=5, wall_seconds=60.0, open_files=256, processes=64)) as opened:
+        workspace = opened.workspace()
+        workspace.write("a.txt", "one\n")
+        shell = Shell(opened, workspace)
+        shell.start()
+        yield shell
+
+
+def test_an_editor_ends_by_itself_and_says_what_to_do(patient: Shell) -> None:
+    for editor in ("vi", "nano"):  # installed or not
+        result = patient.run(f"{editor} a.txt")
+        assert result.error and str(result.signal).startswith("exit_code="), result
+        assert result.text.endswith("change files with sed, printf or a here-document)")
+    assert patient.run("less a.txt").text in ("one", "bash: line 4: less: command not found\nexit code 127")
+    assert patient.run("python3 -c 'input()' 2>&1 | tail -n 1").text in (
+        "EOFError: EOF when reading a line",
+        "bash: line 4: python3: command not found",
+    )
+    assert patient.run("read x; cat; echo got [$x]").text == "got []"
+
+
+def test_an_editor_that_is_given_its_commands_works(patient: Shell) -> None:
+    if patient.run("command -v ex").error:
+        pytest.skip("vim is not installed")
+    patient.run("ex -s -c %s/one/two/ -c wq a.txt")
+    assert patient.run("cat a.txt").text == "two"
+
+
+def test_git_asks_no_editor_unless_the_command_names_one(patient: Shell) -> None:
+    if not has_git(patient):
+        pytest.skip("git is not installed")
+    patient.run("git init -q r && cd r && echo 1 > f && git add f && git commit -qm first && echo 2 > f && git add f")
+    refused = patient.run("git commit")
+    assert (refused.signal, refused.text.split("\n")[-1]) == (
+        "exit_code=1",
+        "(there is no editor here: give the message with -m or -F)",
+    )
+    own = ("GIT_EDITOR='sed -i 1s/^/second/' git commit -q", "git -c core.editor='sed -i 1s/^/my/' commit -q --amend")
+    for command in (*own, "EDITOR='sed -i 1s/^/in/' git commit -q --amend", "git commit -q --amend"):
+        assert not patient.run(command).error
+    assert patient.run("git log --format=%s").text == "inmysecond\nfirst"
+    assert not patient.run("git rebase -i HEAD~1").error  # the list as git wrote it
+    assert patient.run("git log --format=%s").text == "inmysecond\nfirst"
+
+
+@pytest.mark.parametrize("command", ["tail -f logs/a.log", "mkfifo p; cat p"])
+def test_what_waits_is_stopped_and_told_why(shell: Shell, command: str) -> None:
+    result = shell.run(command)
+    assert result.signal == "timeout"
+    assert "let every command end by itself" in result.text
+    assert "let every command" not in shell.run("yes").text  # it printed too much: that says enough
+
+
 def test_output_is_capped_with_its_middle_cut(shell: Shell) -> None:
     text = shell.run("seq 1 9000").text
     assert len(text) < OUTPUT_CHARACTERS + 60
