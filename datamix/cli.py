@@ -10,10 +10,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -131,6 +134,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         arguments.remove("--debug")
         debug = True
     _make_streams_tolerant()
+    _end_well_when_asked()
     sys.exit(_exit_code(arguments, debug=debug))
 
 
@@ -163,6 +167,20 @@ def _exit_code(arguments: list[str], *, debug: bool) -> int:
         hint = "" if debug else " Run again with --debug to see the trace."
         click.echo(f"datamix: unexpected {type(error).__name__}: {error}\nThis is a defect of datamix.{hint}", err=True)
         return 1
+
+
+def _end_well_when_asked() -> None:
+    """SIGTERM (`timeout`, a scheduler, a container's stop) ends a command as Ctrl-C does: workers and folders go.
+
+    Left to the system it would end this process alone: workers would go on, temporary folders stay. Commands that mean
+    something else by it (train: save first) set their own way while they run.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _trace(debug: bool) -> None:

@@ -35,11 +35,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends well it is fsynced and renamed to `path`.
 
     The temporary file is removed when the block raises. Parent folders are made. Raises IsADirectoryError when `path`
-    is a folder, before the work is done.
+    is a folder and OSError when it is a device or a pipe (a rename would put a file in its place: /dev/null would no
+    longer be one), before the work is done.
     """
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder. Name a file to write", os.fspath(target))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is a device or a pipe, no file. Name a file to write", os.fspath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{target.name}"
     try:

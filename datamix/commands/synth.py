@@ -12,6 +12,7 @@ from datamix.progress import open_progress
 
 __all__ = ["command"]
 
+MAX_SEED = 2**63 - 1  # of a recipe
 _STYLES = ("native", "xml", "hermes", "react")
 _FIGURES = ("tasks", "trajectories", "solved", "mistakes", "recoveries", "steps", "tokens")
 
@@ -29,7 +30,7 @@ def _range(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tupl
 @click.argument("family")
 @click.option("--out", required=True, metavar="FILE", help="Parquet file to write.")
 @click.option("--n", type=click.IntRange(min=1), default=20, show_default=True, help="Tasks.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="As a recipe's seed.")
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=1, show_default=True, help="As a recipe's seed.")
 @click.option(
     "--difficulty",
     default="1:4",
@@ -131,7 +132,11 @@ def _config(
         key, sign, value = setting.partition("=")
         if not sign:
             raise UsageError(f"--endpoint-set {setting!r}: write it as KEY=VALUE, for example temperature=0.7")
-        endpoint[key.strip()] = yaml.safe_load(value)
+        try:
+            endpoint[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            said = " ".join(str(error).split())
+            raise UsageError(f"--endpoint-set {key.strip()}: {value!r} is no YAML value ({said}). Quote it") from None
     given = {"base_url": base_url, "model": model, "samples": samples}
     endpoint |= {key: value for key, value in given.items() if value is not None}
     if teacher == "openai":

@@ -9,6 +9,7 @@ there are any; and, when the pool was built for this file, FILE.pool.jsonl or FI
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -37,6 +38,7 @@ from schemas.trajectory import TRAJECTORY_SCHEMA
 __all__ = ["Request", "pool_beside", "synthesize_file"]
 
 PARTITIONS = 8
+_WORK_PREFIX, _LOCK = f"{TEMPORARY_PREFIX}synth-", "lock"
 _UNUSED: dict[str, Any] = {  # a recipe has a training half; nothing here looks at it
     "mixture": {"method": "proportional", "budget_tokens": 1},
     "tokenizer": {"train": {}},
@@ -87,7 +89,7 @@ def synthesize_file(request: Request, out: str | Path, engine: Engine, progress:
             _prepare_corpus(request, context)
         rolled = roll_out(context, given)
         pool = pool_place(work / "trajectories", request.config.family)
-        kept = given if given is not None else _keep_pool(pool, target)
+        kept = _keep_pool(pool, target) if given is None else _point_to(given, target)
         aside = Path(f"{out}.set_aside.jsonl")
         _write_aside(rolled.aside, aside)
         _join(sorted((work / "trajectories" / "raw").glob("*.parquet")), target)
@@ -194,6 +196,16 @@ def _keep_pool(place: Path | None, target: Path) -> Path | None:
     return kept
 
 
+def _point_to(given: Path, target: Path) -> Path:
+    """The run's pool; one that an earlier call kept beside the output is another one, and replays would take it."""
+    stale = Path(f"{target}.{given.name}")
+    if stale.is_dir():
+        shutil.rmtree(stale)
+    else:
+        stale.unlink(missing_ok=True)
+    return given
+
+
 def _write_aside(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """A line for every task that gave no trajectory; what an earlier call left goes where there is nothing to say."""
     if not rows:
@@ -217,9 +229,27 @@ def _join(parts: Sequence[Path], target: Path) -> None:
 
 @contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
-    """A folder on the output's own file system, gone at the end."""
+    """A folder on the output's own file system, gone at the end; those that killed calls left there go first."""
     if target.is_dir():
         raise UsageError(f"--out {target}: is a folder. Name a file to write")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"--out {target}: is a device or a pipe. Name a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY_PREFIX}synth-", dir=target.parent) as folder:
-        yield Path(folder)
+    for left in target.parent.glob(f"{_WORK_PREFIX}*"):
+        _remove_if_left(left)
+    with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=target.parent) as folder:
+        new = Path(folder, f"new-{_LOCK}")
+        with open(new, "wb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            new.rename(Path(folder, _LOCK))  # locked before it has its name: nobody finds it free
+            yield Path(folder)
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Remove a work folder whose process is gone, on whatever machine it was: it no longer holds its lock."""
+    try:
+        with open(folder / _LOCK, "rb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        return  # in use, begun this moment, or not ours to remove

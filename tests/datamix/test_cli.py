@@ -161,6 +161,24 @@ def test_interrupt_ends_with_130_and_a_clean_line(
     assert err.strip() == "datamix: interrupted"
 
 
+def test_a_request_to_end_is_an_interrupt() -> None:
+    code = (
+        "import os, signal, time, click, datamix.cli as c\n"
+        "@c.cli.command('wait')\n"
+        "def wait():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(60)\n"
+        "    finally:\n"
+        "        print('cleaned up')\n"
+        "c.cli.get_command = lambda ctx, name: wait\n"
+        "c.COMMANDS['wait'] = ('__main__', 'x')\n"
+        "c.main(['wait'])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (130, "cleaned up\n", "datamix: interrupted")
+
+
 @pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "cp1252"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_foreign_characters_reach_a_pipe_in_any_code_page(environment: dict[str, str]) -> None:
     code = (

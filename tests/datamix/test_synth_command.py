@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,6 +113,42 @@ def test_repair_draws_from_the_given_files_and_keeps_its_pool(tmp_path: Path, mo
     assert run(replay, moved / "P.parquet", "--pool", f"{out}.pool.jsonl").exit_code == 0
 
 
+def test_the_pool_of_an_earlier_call_does_not_stand_in_for_that_of_a_run(tmp_path: Path) -> None:
+    from pipelines.synthesis.synth_file import pool_beside
+
+    made = tmp_path / "run" / "trajectories" / "pool.jsonl"
+    made.parent.mkdir(parents=True)
+    rows = [{"text": MODULE.format(n=n, filler="on lists"), "license": "MIT"} for n in range(8)]
+    (tmp_path / "code.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = tmp_path / "F.parquet"
+    make(first, "repair", "--n", 1, "--corpus", tmp_path / "code.jsonl", "--difficulty", "1")
+    beside = Path(f"{first}.pool.jsonl")
+    made.write_bytes(beside.read_bytes())
+    beside.write_text("another pool")
+    make(first, "repair", "--n", 1, "--run", tmp_path / "run", "--difficulty", "1")
+    assert not beside.exists()
+    with pytest.raises(UsageError, match="--run RUN"):
+        pool_beside(first, "repair")
+
+
+def test_what_a_killed_call_left_goes_with_the_next_one_and_a_running_one_keeps_its_folder(tmp_path: Path) -> None:
+    left, running, begun = (tmp_path / f".tmp-synth-{name}" for name in ("left", "running", "begun"))
+    for folder in (left, running, begun):
+        folder.mkdir()
+        (folder / "part").write_text("x")
+    (left / "lock").touch()
+    with open(running / "lock", "wb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        make(tmp_path / "R.parquet", "reasoning", "--n", 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".tmp-synth-begun", ".tmp-synth-running", "R.parquet"]
+
+
+def test_a_pipe_as_the_output_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    error = run(synth, "reasoning", "--n", 1, "--out", tmp_path / "pipe", "--workers", 1).exception
+    assert "device or a pipe" in str(error)
+
+
 def test_a_difference_is_shown_and_ends_with_one(sheet: tuple[Path, dict[str, object]], tmp_path: Path) -> None:
     changed = [t.to_row() for t in read_trajectories(sheet[0])]
     changed[5]["outcome"] = {**changed[5]["outcome"], "verified_by": "somebody's word"}
@@ -160,6 +198,10 @@ def test_a_trajectory_without_its_task_is_named(sheet: tuple[Path, dict[str, obj
             ],
             "zzz",
         ),
+        (
+            ["reasoning", "--teacher", "openai", "--endpoint-set", "body={a: ["],
+            r"--endpoint-set body: '{a: \[' is no YAML value",
+        ),
         (["repair", "--run", "nowhere"], "nowhere.*kept corpus"),
         (["repair", "--run", "r", "--corpus", "c"], "--run and --corpus"),
     ],
@@ -175,6 +217,7 @@ def test_wrong_requests_say_what_is_wrong(options: list[str], said: str, tmp_pat
 
 def test_other_wrong_options_are_usage_errors(tmp_path: Path) -> None:
     assert run(synth, "reasoning", "--difficulty", "easy", "--out", tmp_path / "F").exit_code == 2
+    assert run(synth, "reasoning", "--seed", 2**63, "--out", tmp_path / "F").exit_code == 2
     for out, said in ((tmp_path, "is a folder"), (tmp_path / "F.jsonl", "Parquet")):
         assert said in str(run(synth, "reasoning", "--n", 1, "--out", out, "--workers", 1).exception)
     assert "exclude" in str(run(replay, tmp_path / "x", "--row", 1, "--all").exception)

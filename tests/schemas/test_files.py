@@ -95,3 +95,12 @@ def test_a_folder_as_the_target_is_refused_by_its_own_name_before_any_work(tmp_p
         pytest.fail("the block must not run")
     assert refused.value.filename == str(tmp_path)
     assert list(tmp_path.parent.glob(".tmp-*")) == []
+
+
+def test_a_pipe_or_device_as_the_target_is_refused_and_stays_what_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="device or a pipe") as refused, atomic_path(pipe):
+        pytest.fail("the block must not run")
+    assert refused.value.filename == str(pipe)
+    assert pipe.is_fifo()

@@ -98,12 +98,20 @@ class Journal:
         return entry
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append a line and wait until it is on disk. Raises OSError when it cannot be written."""
+        """Append a line and wait until it is on disk. Raises OSError when it cannot be written.
+
+        What was written of such a line (a full disk) is taken away again: it would spoil the line after it.
+        """
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         with self._lock:
-            self._file.write(line)
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(self._file.fileno(), line[written:])
+                os.fsync(self._file.fileno())
+            except OSError:
+                os.ftruncate(self._file.fileno(), self._end)
+                raise
             if "lost" not in entry:
                 self._places[entry["key"]] = (self._end, len(line))
             self._end += len(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from pipelines.synthesis.endpoint.journal import Journal
 from pipelines.synthesis.endpoint.limits import Budget, RateLimiter, Stopped
+from pipelines.synthesis.endpoint.reply import Reply
 from pipelines.synthesis.endpoint.rollouts import EndpointReport, roll_out_endpoint
 from pipelines.synthesis.environments.base import open_environment
 from schemas.errors import InputError, UsageError
@@ -135,6 +137,27 @@ def test_a_torn_line_is_cut_off_and_a_damaged_one_asked_again(kit: Any, tmp_path
     assert path.read_bytes() == lines[0] + b'{"key": 3}\n' + lines[2]
     made, report = run(config(server.url, concurrency=1), 4, path)
     assert (len(made), len(server.seen), report.usage.reused, report.damaged_lines) == (4, 6, 2, 1)
+
+
+def test_a_full_disk_spoils_no_line_of_the_journal(tmp_path: Path) -> None:
+    reply = Reply("good").to_record()
+    usage = {"prompt": 1, "completion": 2, "estimated": False}
+    with Journal(tmp_path / "j") as journal:
+        journal.add({"key": "a", "reply": reply, "usage": usage})
+        whole = (tmp_path / "j").stat().st_size
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 20, limit[1]))
+        try:
+            with pytest.raises(OSError, match="large"):
+                journal.add({"key": "b", "reply": reply, "usage": usage})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert (tmp_path / "j").stat().st_size == whole
+        journal.add({"key": "c", "reply": reply, "usage": usage})
+        assert journal.get("c") == {"key": "c", "reply": reply, "usage": usage}
+    with Journal(tmp_path / "j") as journal:
+        assert (len(journal), journal.damaged) == (2, 0)
+        assert journal.get("b") is None
 
 
 def test_another_file_is_no_journal(tmp_path: Path) -> None:
