@@ -127,13 +127,18 @@ class Ledger:
         self.aside.append(row)
 
     def generated(self, environment: Environment) -> Iterator[TaskSpec]:
-        """The tasks of the range; those that cannot be made are set aside."""
+        """The tasks of the range; those that cannot be made are set aside, and what they could not use is counted."""
         for seed, difficulty in self.work.tasks:
             self.counts["tasks"] += 1
+            known = Counter(environment.left_out)
             try:
-                yield environment.generate(seed, difficulty)
+                task = environment.generate(seed, difficulty)
             except UsageError as error:
                 self.reject(seed, difficulty, "no_task", str(error))
+                continue
+            finally:
+                self.counts.update(Counter(environment.left_out) - known)
+            yield task
 
     def replays(self, environment: Environment, trajectory: Trajectory) -> bool:
         """Whether the trajectory comes out the same again; one that does not is set aside."""

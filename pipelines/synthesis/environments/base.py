@@ -23,6 +23,7 @@ Signals of a tool result (`ToolResult.signal`, stored in `Message.signal`). An e
     syntax_error          error   an edit that leaves a Python file which does not compile; nothing is written
     tool_error            error   any other refusal of a tool
     exit_code=N, timeout  error   a program that was run failed or was stopped
+    no_tests              error   a test run that ran no test
     tests_failed          -       a probe: tests fail, and nothing was edited since these tests were last run,
                                   or an edit made some of them pass
     tests_unfixed         -       tests fail as before, though files were edited since they were last run:
@@ -116,6 +117,11 @@ class Environment(ABC):
     family: str
     tools: Sequence[Mapping[str, Any]]
     pool: ClassVar[Literal["code", "documents"] | None] = None
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """What `generate` could not use so far, by reason; {} for families that use all that they draw from."""
+        return {}
 
     @abstractmethod
     def generate(self, seed: int, difficulty: float) -> TaskSpec:

@@ -28,6 +28,7 @@ __all__ = [
     "Call",
     "PoolModule",
     "Source",
+    "is_outcome",
     "is_permissive",
     "open_probe_sandbox",
     "probe_source",
@@ -56,12 +57,40 @@ class Source:
     license: str | None
 
 
+_OUTCOMES: dict[str, tuple[type, ...]] = {
+    "value": (str,),
+    "repr": (str,),
+    "list": (str,),
+    "effect": (int, str),
+    "raises": (str,),
+    "unsupported": (),
+}
+
+
+def is_outcome(value: Any) -> bool:
+    """Whether a value has the shape of an outcome (see inside/probing.py): what a probe gives may be forged."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], str) or value[0] not in _OUTCOMES:
+        return False
+    kinds = _OUTCOMES[value[0]]
+    return len(value) == len(kinds) + 1 and all(type(v) is kind for v, kind in zip(value[1:], kinds, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Arguments (Python literals) and the recorded outcome (see inside/probing.py)."""
+    """Arguments (Python literals) and the recorded outcome (see inside/probing.py). Raises ValueError for others."""
 
     arguments: list[str]
     outcome: list[Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arguments, list) or not all(isinstance(text, str) for text in self.arguments):
+            raise ValueError(f"arguments must be a list of texts, received {str(self.arguments)[:80]}")
+        if not is_outcome(self.outcome):
+            raise ValueError(f"no outcome of a call: {str(self.outcome)[:80]}")
+        if self.outcome[0] == "effect" and not 0 <= self.outcome[1] < len(self.arguments):
+            raise ValueError(f"the outcome is about argument {self.outcome[1]} of {len(self.arguments)}")
+        if self.outcome[0] == "raises" and not self.outcome[1].isidentifier():
+            raise ValueError(f"no name of an exception: {self.outcome[1][:80]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +174,9 @@ def _recorded(value: Any, names: set[str]) -> dict[str, list[Call]] | None:
     """The calls that a probe recorded, None for anything else: the module under it can write a result of its own."""
     try:
         functions = {str(name): [Call(**call) for call in calls] for name, calls in value.items()}
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, ValueError):
         return None
-    calls = [call for found in functions.values() for call in found]
-    told = all(isinstance(call.outcome, list) and isinstance(call.arguments, list) for call in calls)
-    return functions if told and functions.keys() <= names else None
+    return functions if functions.keys() <= names else None
 
 
 def describe(node: ast.FunctionDef) -> dict[str, Any]:

@@ -138,6 +138,12 @@ class RepairEnvironment(Environment):
         self._edited: set[str] = set()  # test files whose module was edited since then
         self._tests: dict[str, str] = {}  # what the test files say
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """See `Environment.left_out`: bad_probes are functions whose probe gave a result of another shape."""
+        found = self._maker.bad_probes if self._maker else 0
+        return {"bad_probes": found} if found else {}
+
     def generate(self, seed: int, difficulty: float) -> TaskSpec:
         """See `Environment.generate`. Raises UsageError when no module of the pool's split can be broken."""
         if not 1 <= difficulty <= 10:
@@ -295,8 +301,8 @@ class RepairEnvironment(Environment):
     def _run_tests(self, workspace: Workspace, path: str | None = None) -> ToolResult:
         paths = [path_of_tests(spec.path) for spec in self._files]
         if path is not None:
-            path = path.removeprefix("/workspace/").removeprefix("./")
-            if path not in ("tests", "tests/", "."):
+            path = workspace.name_of(path)
+            if path not in ("tests", "."):
                 workspace.read(path)  # the error for what is not there
                 paths = [path]
         payload = {"paths": paths, "details": FAILURES_EXPLAINED}
@@ -305,7 +311,11 @@ class RepairEnvironment(Environment):
         if report is None:
             text = f"{_stable(run.output)}\nthe tests were stopped: {_reason(run)}".lstrip()
             return ToolResult(text, True, "timeout" if run.reason else f"exit_code={run.exit_code}")
-        said, failed = report
+        said, failed, passed = report
+        if not failed and not passed:
+            return ToolResult(
+                f"Error: {_stable(said)}. Tests are in {', '.join(sorted(self._tests))}"[:2_000], True, "no_tests"
+            )
         signal = self._judge(paths, failed)
         return ToolResult(_stable(said), False, signal)
 
@@ -387,12 +397,13 @@ class RepairEnvironment(Environment):
         return self._sandbox
 
 
-def _report_of(result: Any) -> tuple[str, list[str]] | None:
-    """(text, labels of failed tests) of a test run, None for anything else: the code under test can write there too."""
-    text, failed = _within(result, "text"), _within(result, "failed")
-    if not isinstance(text, str) or not isinstance(failed, list):
+def _report_of(result: Any) -> tuple[str, list[str], int] | None:
+    """(text, labels of failed tests, number of passed ones) of a test run, None for anything else: the code under test
+    can write there too."""
+    text, failed, passed = (_within(result, key) for key in ("text", "failed", "passed"))
+    if not isinstance(text, str) or not isinstance(failed, list) or not isinstance(passed, int):
         return None
-    return text, [str(label) for label in failed]
+    return text, [str(label) for label in failed], passed
 
 
 def _within(value: Any, key: str) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pipelines.synthesis.environments.base import between
-from pipelines.synthesis.environments.functions import Call, PoolModule
+from pipelines.synthesis.environments.functions import Call, PoolModule, is_outcome
 from pipelines.synthesis.environments.mutations import Mutation, apply_mutation, find_mutations
 from pipelines.synthesis.environments.source_text import SourceText, parse_module
 from pipelines.synthesis.environments.unittest_files import fails_visibly, is_testable
@@ -87,6 +87,7 @@ class TaskMaker:
         self._modules = list(modules)
         self._sandbox, self._workspace = sandbox, workspace
         self._slices: list[tuple[int, int, str]] | None = None  # (characters, module index, function)
+        self.bad_probes = 0  # functions not used because code under the probe wrote a result of another shape
 
     def files(self, difficulty: float, generator: random.Random, package: str) -> list[FileSpec]:
         """The broken files of a task. At least one, unless the pool has nothing that breaks."""
@@ -167,8 +168,11 @@ class TaskMaker:
         faults: list[Fault] = []
         visible = {name: _choose_visible(recorded, generator) for name, recorded in sorted(calls.items())}
         for name in names[:4]:
-            fault = prober.fault(name, visible, generator)
-            faults = (prober.independent([*faults, fault], visible) or faults) if fault else faults
+            try:
+                fault = prober.fault(name, visible, generator)
+                faults = (prober.independent([*faults, fault], visible) or faults) if fault else faults
+            except _BadProbeError:
+                self.bad_probes += 1
             if len(faults) == wanted:
                 break
         return FileSpec(path, module.id, only, faults, visible) if faults else None
@@ -179,6 +183,10 @@ def _choose_visible(calls: Sequence[Call], generator: random.Random) -> list[int
     usable = [index for index in range(len(calls)) if is_testable(calls, index)]
     count = min(VISIBLE_CALLS, max(1, (2 * len(usable) + 2) // 3))
     return sorted(generator.sample(usable, count)) if usable else []
+
+
+class _BadProbeError(Exception):
+    """A probe's result has another shape than what was asked for: the code under it can write there too."""
 
 
 class _Prober:
@@ -209,13 +217,16 @@ class _Prober:
         for first in range(0, len(candidates), 4):
             batch = candidates[first : first + 4]
             variants = [{name: self._definition(name, apply_mutation(self._source, m))} for m in batch]
-            payload = {
+            payload: dict[str, Any] = {
                 "source": self._module.slice_of(name),
                 "variants": [{}, *variants],
                 "calls": self._arguments([name]),
             }
             results = self._sandbox.call("probing:probe_variants", payload, self._workspace).result
-            if results is None or self._failing(results[0]):
+            if results is None:
+                return None
+            results = self._checked(results, len(payload["variants"]), [name])
+            if self._failing(results[0]):
                 return None  # the slice alone does not behave as the module did
             for mutation, result in zip(batch, results[1:], strict=True):
                 if _settles(result) and self._shown(self._failing(result), result, visible):
@@ -240,10 +251,15 @@ class _Prober:
             "variants": {"source": self._module.slice_of(name), "variants": variants, "calls": self._arguments([name])},
         }
         result = self._sandbox.call("probing:probe_fault", payload, self._workspace).result
-        if result is None or not all(map(_settles, result["modules"])):
+        if result is None:
             return None
-        broken = [self._failing(module) for module in result["modules"]]
-        shown = [self._shown(f, m, visible) for f, m in zip(broken, result["modules"], strict=True)]
+        parts = result if isinstance(result, dict) else {}
+        modules = self._checked(parts.get("modules"), len(texts), sorted(self._calls))
+        outcomes = self._checked(parts.get("variants"), len(variants), [name])
+        if not all(map(_settles, modules)):
+            return None
+        broken = [self._failing(module) for module in modules]
+        shown = [self._shown(f, m, visible) for f, m in zip(broken, modules, strict=True)]
         for number in range(len(faults)):
             others = {item for other in range(len(faults)) if other != number for item in shown[other]}
             if not set(shown[number]) - others:
@@ -251,11 +267,27 @@ class _Prober:
         if set(shown[-1]) != {item for part in shown[: len(faults)] for item in part}:
             return None
         decoy = None
-        for rival, outcome in zip(rivals, result["variants"], strict=True):
+        for rival, outcome in zip(rivals, outcomes, strict=True):
             if decoy is None and _settles(outcome) and self._is_wrong(outcome, name, shown[len(faults) - 1], visible):
                 decoy = (rival.start, rival.end, rival.text)
         decoys = [fault.decoy for fault in faults[:-1]] + [decoy]
         return [replace(fault, decoy=decoys[n], fails=broken[n], shown=shown[n]) for n, fault in enumerate(faults)]
+
+    def _checked(self, results: Any, count: int, names: Sequence[str]) -> list[dict[str, list[list[Any]]] | None]:
+        """`count` results, each an outcome for every recorded call of `names`, or None. Raises _BadProbeError."""
+        lengths = {name: len(self._calls[name]) for name in names}
+        if not isinstance(results, list) or len(results) != count:
+            raise _BadProbeError
+        for result in results:
+            if result is None:
+                continue
+            if not isinstance(result, dict) or result.keys() != lengths.keys():
+                raise _BadProbeError
+            for name, outcomes in result.items():
+                right = isinstance(outcomes, list) and len(outcomes) == lengths[name]
+                if not right or not all(map(is_outcome, outcomes)):
+                    raise _BadProbeError
+        return results
 
     def _arguments(self, names: Sequence[str]) -> dict[str, list[list[str]]]:
         return {name: [call.arguments for call in self._calls[name]] for name in names}

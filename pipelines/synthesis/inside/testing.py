@@ -20,6 +20,7 @@ class QuietResult(unittest.TestResult):
         super().__init__()
         self.passed: list[str] = []
         self.failed: list[tuple[str, str]] = []
+        self.skipped_count = 0
         self.labels: dict[str, str] = {}
 
     def label(self, test: Any) -> str:
@@ -34,6 +35,23 @@ class QuietResult(unittest.TestResult):
         self.failed.append((self.label(test), explain(err)))
 
     addError = addFailure  # noqa: N815 - unittest's name
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
+        if err is not None:
+            self.addFailure(test, err)
+
+    def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+        self.addSuccess(test)
+
+    def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802
+        self.failed.append((self.label(test), f"    {test._testMethodName}\n    passed, though it is to fail"))
+
+    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
+        self.skipped_count += 1
+
+    def seen(self) -> int:
+        """Tests that were found so far."""
+        return len(self.passed) + len(self.failed) + self.skipped_count
 
 
 def explain(failure: Any) -> str:
@@ -54,10 +72,13 @@ def explain(failure: Any) -> str:
 def run_tests(payload: dict[str, Any]) -> dict[str, Any]:
     """Run test files of the workspace: {"text": report, "failed": [label, …], "passed": n}.
 
+    A file without a test is named in the report. Failed is what is not as the test wants it, also in a part of a test.
+
     payload: {"paths": [relative path, …], "details": how many failures to explain}.
     """
     result = QuietResult()
     broken: list[tuple[str, str]] = []
+    without: list[str] = []
     for path in payload["paths"]:
         name = path.removesuffix(".py").replace("/", ".")
         result.labels[name] = path
@@ -67,16 +88,22 @@ def run_tests(payload: dict[str, Any]) -> dict[str, Any]:
             message = str(error).replace(os.getcwd(), "/workspace").split("\n")[0]
             broken.append((path, f"    cannot be imported\n    {type(error).__name__}: {message[:300]}"))
             continue
+        before = result.seen()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for test in flatten(unittest.defaultTestLoader.loadTestsFromModule(module)):
                 run_one(test, result)
+        if result.seen() == before:
+            without.append(f"no test was found in {path}")
     failed = broken + result.failed
     lines = [f"FAILED {label}\n{detail}" for label, detail in failed[: payload["details"]]]
     rest = [label for label, _ in failed[payload["details"] :]]
     if rest:
         lines.append(f"and {len(rest)} more: " + ", ".join(label.split("::")[-1] for label in rest[:20]))
-    lines.append(f"{len(failed)} failed, {len(result.passed)} passed" if failed else f"{len(result.passed)} passed")
+    counts = [(len(failed), "failed"), (len(result.passed), "passed"), (result.skipped_count, "skipped")]
+    said = ", ".join(f"{number} {word}" for number, word in counts if number)
+    lines += without if failed or result.passed else [*without, "no test was run"]
+    lines += [said] if said else []
     return {"text": "\n".join(lines), "failed": [label for label, _ in failed], "passed": len(result.passed)}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ import pytest
 from pipelines.synthesis.environments.base import TaskSpec, ToolResult
 from pipelines.synthesis.environments.functions import PoolModule, Source, open_probe_sandbox, probe_source, write_pool
 from pipelines.synthesis.environments.repair import RepairEnvironment, path_of_tests
+from pipelines.synthesis.ranges import TaskRange, add_counts, roll_out_range
+from schemas.errors import InputError, UsageError
+from schemas.recipe import SynthesizedConfig
 from schemas.trajectory import ToolCall
 
 LENGTHS = '''"""Lengths of words."""
@@ -117,7 +122,17 @@ def test_a_module_that_writes_the_report_of_the_tests_itself(
 
 
 @pytest.mark.parametrize(
-    "forged", ["[1]", "3", '"x"', '{"longest": 3}', '{"longest": [3]}', '{"longest": [{"arguments": 1, "outcome": 2}]}']
+    "forged",
+    [
+        *("[1]", "3", '"x"', '{"longest": 3}', '{"longest": [3]}', '{"longest": [{"arguments": 1, "outcome": 2}]}'),
+        '{"longest": [{"arguments": ["1"], "outcome": []}]}',
+        '{"longest": [{"arguments": ["1"], "outcome": ["value"]}]}',
+        '{"longest": [{"arguments": ["1"], "outcome": ["value", 1]}]}',
+        '{"longest": [{"arguments": [1], "outcome": ["value", "1"]}]}',
+        '{"longest": [{"arguments": ["1"], "outcome": ["effect", 1, "1"]}]}',
+        '{"longest": [{"arguments": ["1"], "outcome": ["raises", "A(): pass"]}]}',
+        '{"longest": [{"arguments": ["1"], "outcome": ["told", "1"]}]}',
+    ],
 )
 def test_a_module_of_the_corpus_that_writes_its_own_probe_is_left_out(forged: str) -> None:
     lie = f"import os\ntry:\n    os.write(3, {forged.encode()!r})\n    os._exit(0)\nexcept OSError:\n    pass\n"
@@ -135,6 +150,66 @@ def test_a_module_that_writes_the_outcomes_of_hidden_calls_in_a_wrong_shape(
     lie = f"import os\ntry:\n    os.write(3, {forged!r})\n    os._exit(0)\nexcept OSError:\n    pass\n"
     _call(environment, "run_code", code=f"with open({path!r}, 'a') as handle:\n    handle.write({lie!r})")
     assert environment.verify().success is False
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *("[]", "3", '"x"', "{}", "[1]", "[null]", '[{"longest": 3}]', '[{"longest": []}]', '{"modules": 1}'),
+        '{"modules": [{"longest": [["value", 1]]}], "variants": []}',
+        '{"modules": [], "variants": [null]}',
+    ],
+)
+@pytest.mark.parametrize("only_mutated", [False, True])
+def test_a_function_whose_probe_has_another_shape_is_not_used_and_counted(
+    environment: RepairEnvironment, tmp_path: Path, forged: str, only_mutated: bool
+) -> None:
+    """Where code writes a result of its own, at every run or only when it was mutated, other modules give the task."""
+    honest = next(iter(environment._by_id.values()))
+    when = "longest('a bc def') != 3 or word_lengths('a bc') != [1, 2]" if only_mutated else "True"
+    lie = f"import os\nif {when}:\n    os.write(3, {forged.encode()!r})\n    os._exit(0)\n"
+    source = LENGTHS + lie
+    whole = [(1, source.count("\n") + 1, False)]
+    liar = replace(honest, id="0" * 32, name="liar", source=source, slices=dict.fromkeys(honest.slices, whole))
+    write_pool(tmp_path / "pool.jsonl", [liar])
+    with RepairEnvironment(pool_path=tmp_path / "pool.jsonl", split="all") as opened:
+        for difficulty in (1, 4):
+            if only_mutated:  # its faults that do not show at import are still used
+                with contextlib.suppress(UsageError):
+                    opened.generate(seed=1, difficulty=difficulty)
+            else:
+                with pytest.raises(UsageError, match="no task of difficulty"):
+                    opened.generate(seed=1, difficulty=difficulty)
+                assert opened.left_out["bad_probes"] > 0
+    write_pool(tmp_path / "pool.jsonl", [liar, honest])
+    with RepairEnvironment(pool_path=tmp_path / "pool.jsonl", split="all") as opened:
+        task = opened.generate(seed=1, difficulty=1)
+        if not only_mutated:
+            assert [spec["module"] for spec in task.data["files"]] == [honest.id]
+
+
+def test_what_a_range_could_not_use_is_in_its_counts(environment: RepairEnvironment, tmp_path: Path) -> None:
+    honest = next(iter(environment._by_id.values()))
+    source = LENGTHS + "import os\nos.write(3, b'[]')\nos._exit(0)\n"
+    whole = [(1, source.count("\n") + 1, False)]
+    liar = replace(honest, id="0" * 24 + "ffffffff", source=source, slices=dict.fromkeys(honest.slices, whole))
+    write_pool(tmp_path / "pool.jsonl", [liar])
+    config = SynthesizedConfig(family="repair", n=2, difficulty=(1.0, 1.0))
+    tasks = TaskRange(config, ((1, 1.0), (2, 1.0)), 0, str(tmp_path / "pool.jsonl"), str(tmp_path / "o.parquet"), False)
+    found = roll_out_range(tasks)
+    assert found["rejected"] == {"no_task": 2}
+    assert found["counts"]["bad_probes"] == 4  # two functions, twice
+    assert add_counts([found])["bad_probes"] == 4
+
+
+def test_a_pool_with_an_outcome_of_another_shape_is_refused_by_line(
+    environment: RepairEnvironment, tmp_path: Path
+) -> None:
+    module = json.loads(next(iter(environment._by_id.values())).to_json())
+    module["functions"]["longest"][0]["outcome"] = ["value"]
+    (tmp_path / "pool.jsonl").write_text(json.dumps(module) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"pool\.jsonl.*1.*no outcome of a call: \['value'\]"):
+        RepairEnvironment(pool_path=tmp_path / "pool.jsonl")
 
 
 def test_a_folder_closed_by_a_program_is_a_failed_call_and_a_failed_task(

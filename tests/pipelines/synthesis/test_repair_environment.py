@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from filters.trajectory.judge import judgements
+from filters.trajectory.view import view_of
 from pipelines.synthesis.environments.base import TaskSpec, ToolResult, family_names, open_environment
 from pipelines.synthesis.environments.functions import (
     PoolModule,
@@ -277,6 +279,7 @@ def test_a_module_that_kills_its_interpreter_fails_the_verdict(environment: Repa
         ("list_files", '{"path": "nope"}', "not_found"),
         ("search", '{"text": ""}', "bad_arguments"),
         ("run_tests", '{"path": "tests/test_nope.py"}', "not_found"),
+        ("run_tests", '{"path": ".."}', "not_found"),
         ("run_code", '{"code": "1/0"}', "exit_code=1"),
         ("run_code", '{"code": "import sys; sys.exit(3)"}', "exit_code=3"),
         ("edit", '{"path": "nope.py", "old": "a", "new": "b"}', "not_found"),
@@ -289,6 +292,75 @@ def test_bad_calls_are_errors_with_a_signal(
     result = environment.invoke(ToolCall("c", name, arguments))
     assert (result.error, result.signal) == (True, signal)
     assert result.text
+
+
+def test_a_run_without_tests_is_an_error_that_says_so(environment: RepairEnvironment) -> None:
+    task = environment.generate(1, 1)
+    environment.reset(task)
+    path = first_file(task).path
+    result = call(environment, "run_tests", path=path)
+    assert (result.error, result.signal) == (True, "no_tests")
+    assert result.text == (f"Error: no test was found in {path}\nno test was run. Tests are in {path_of_tests(path)}")
+    shown = call(environment, "run_tests", path=f"./{path_of_tests(path)}")
+    assert (shown.error, shown.signal) == (False, "tests_failed")
+    assert call(environment, "run_tests", path="tests/").text == shown.text
+
+
+OWN_TESTS = """import unittest
+
+
+class OwnTest(unittest.TestCase):
+    def test_parts(self):
+        for number in (1, 2, 3):
+            with self.subTest(number):
+                self.assertLess(number, 2)
+
+    @unittest.skip("later")
+    def test_later(self):
+        self.fail()
+
+    @unittest.expectedFailure
+    def test_known(self):
+        self.fail()
+
+    @unittest.expectedFailure
+    def test_mended(self):
+        pass
+"""
+
+
+def test_every_way_that_a_test_can_end_is_counted(environment: RepairEnvironment) -> None:
+    environment.reset(environment.generate(1, 1))
+    call(environment, "run_code", code=f"open('tests/test_own.py', 'w').write({OWN_TESTS!r})")
+    result = call(environment, "run_tests", path="tests/test_own.py")
+    assert (result.error, result.signal) == (False, "tests_failed")
+    assert result.text.endswith("3 failed, 1 passed, 1 skipped")  # two parts, and what passed though it is to fail
+    only = OWN_TESTS[: OWN_TESTS.index("    def test_parts")] + OWN_TESTS[OWN_TESTS.index("    @unittest.skip") :]
+    only = only[: only.index("    @unittest.expectedFailure")]
+    call(environment, "run_code", code=f"open('tests/test_skipped.py', 'w').write({only!r})")
+    skipped = call(environment, "run_tests", path="tests/test_skipped.py")
+    assert (skipped.error, skipped.signal) == (True, "no_tests")
+    assert "no test was run\n1 skipped" in skipped.text
+
+
+def test_the_detector_counts_a_run_without_tests_as_an_error_and_no_pass(environment: RepairEnvironment) -> None:
+    task = environment.generate(1, 1)
+    path = first_file(task).path
+    turns = [
+        Message("assistant", tool_calls=[ToolCall("1", "run_tests", json.dumps({"path": path}))]),
+        Message("assistant", tool_calls=[ToolCall("2", "run_tests", json.dumps({"path": path_of_tests(path)}))]),
+        Message("assistant", "I stop here."),
+    ]
+
+    class Replies:
+        def act(self, messages: list[Message], tools: str) -> Message:
+            return turns[sum(message.role == "assistant" for message in messages)]
+
+    found = judgements(view_of(rollout(environment, task, Replies())))
+    assert [(judgement.kind, judgement.signal) for judgement in found] == [
+        ("error", "no_tests"),
+        ("negative", "tests_failed"),
+    ]
 
 
 def test_edits_are_refused_for_a_stated_reason(environment: RepairEnvironment) -> None:
