@@ -11,6 +11,7 @@ reached by real work: every broken file is listed, tested, read and edited.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from typing import Any
 
 from pipelines.synthesis.environments.base import Environment, TaskSpec, ToolResult
 from pipelines.synthesis.environments.functions import PoolModule, open_probe_sandbox, read_pool, split_of
+from pipelines.synthesis.environments.originals import imports_original, lines_taken, names_sources, shows
 from pipelines.synthesis.environments.repair_tasks import FileSpec, TaskMaker, target_tokens
 from pipelines.synthesis.environments.source_text import parse_quietly
 from pipelines.synthesis.environments.unittest_files import unittest_file, unittest_label
@@ -137,6 +139,8 @@ class RepairEnvironment(Environment):
         self._failed: dict[str, set[str]] = {}  # test file -> what failed when it was last run
         self._edited: set[str] = set()  # test files whose module was edited since then
         self._tests: dict[str, str] = {}  # what the test files say
+        self._taken: dict[str, frozenset[str]] = {}  # module -> lines that its faults took away
+        self._looked: set[str] = set()  # modules whose original a program looked at
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -183,12 +187,15 @@ class RepairEnvironment(Environment):
         """See `Environment.reset`. Raises UsageError when the task names a module that this pool does not have."""
         self._files = [FileSpec.from_data(raw) for raw in task.data["files"]]
         self._failed, self._edited, self._tests = {}, set(), {}
+        self._taken, self._looked = {}, set()
         if self._workspace is None:
             self._workspace = self._box().workspace()
         self._workspace.clear()
         for spec in self._files:
             module, source = self.module_of(spec), self.source_of(spec)
-            self._workspace.write(spec.path, mutated_text(source, spec))
+            broken = mutated_text(source, spec)
+            self._taken[spec.path] = lines_taken(source, broken)
+            self._workspace.write(spec.path, broken)
             functions = {name: (module.functions[name], shown) for name, shown in spec.visible.items() if shown}
             dotted = spec.path.removesuffix(".py").replace("/", ".")
             tests = path_of_tests(spec.path)
@@ -291,7 +298,13 @@ class RepairEnvironment(Environment):
         return ToolResult(f"{path} changed at line {line}")
 
     def _run_code(self, workspace: Workspace, code: str) -> ToolResult:
+        before = self._texts() if names_sources(code) else None
         run = self._box().run_python(code, workspace, bytecode=True)
+        if before is not None:
+            after = self._texts()
+            self._looked |= {
+                path for path, lines in self._taken.items() if shows(lines, code, before, after, run.output)
+            }
         if run.reason:
             return ToolResult(f"{run.output}\nstopped: {_reason(run)}".lstrip(), True, "timeout")
         if run.exit_code:
@@ -336,7 +349,8 @@ class RepairEnvironment(Environment):
     def verify(self) -> Outcome:
         """Run all recorded calls of files that had faults or were changed; success when every outcome is as recorded.
 
-        `reward` is the share of fail-to-pass calls that pass, 0 when another call broke.
+        `reward` is the share of fail-to-pass calls that pass, 0 when another call broke. `verified_by` ends in
+        "read_original: MODULE, …" when the run looked at the unbroken text (originals.py); that is no failure.
         """
         if self._workspace is None:
             raise UsageError("call reset(task) first")
@@ -361,10 +375,30 @@ class RepairEnvironment(Environment):
                     else:
                         kept, broken = kept + 1, broken + (not good)
         text = f"hidden tests: {fixed} of {wanted} fail-to-pass, {kept - broken} of {kept} pass-to-pass"
+        originals = self._originals()
+        if originals:
+            text += f"; read_original: {', '.join(originals)}"
         if self._tests_changed():
             return Outcome(False, 0.0, f"{text}; the tests were changed")
         success = fixed == wanted and broken == 0
         return Outcome(success, fixed / wanted if wanted and not broken else 0.0, text)
+
+    def _texts(self) -> dict[str, str]:
+        """The modules of the task as they are now; "" for one that cannot be read."""
+        texts = dict.fromkeys(self._taken, "")
+        for path in texts:
+            with contextlib.suppress(WorkspaceError, OSError):
+                texts[path] = self._workspace.read(path) if self._workspace else ""
+        return texts
+
+    def _originals(self) -> list[str]:
+        """The modules whose unbroken text the run looked at or imports, sorted."""
+        texts = self._texts()
+        found = set(self._looked)
+        for spec in self._files:
+            if imports_original(texts[spec.path], self.source_of(spec), self.module_of(spec).origin):
+                found.add(spec.path)
+        return sorted(found)
 
     def _tests_changed(self) -> bool:
         """Whether a test file is not what it was at the start."""
