@@ -37,6 +37,7 @@ from trainer.heldout import model_loss, read_heldout
 from trainer.loss import weighted_cross_entropy
 from trainer.model import LoopedTransformer
 from trainer.optimizer import learning_rate_at, make_optimizer
+from trainer.precision import computes_bf16
 from trainer.shards import StageReader
 
 WIDTH, CONTEXT, ROWS, STEPS = 128, 256, 8, 400
@@ -137,7 +138,7 @@ def train(model: LoopedTransformer, seed: int, pieces: Pieces) -> float:
             group["lr"] = rate
         chosen = [pieces[order[(step * ROWS + row) % len(order)]] for row in range(ROWS)]
         ids = torch.from_numpy(np.concatenate(chosen))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=computes_bf16(torch.device("cpu"))):
             hidden = model.hidden(ids, lengths)
             loss = weighted_cross_entropy(hidden[predicted - 1], model.output_weight, ids[predicted], weights)
         optimizer.zero_grad(set_to_none=True)

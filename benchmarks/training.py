@@ -7,7 +7,7 @@ speed   a training step (forward, backward, clipping, AdamW) of 4 × 1,024 token
         rate of torch.mm: the seconds that torch.mm takes for all matrix products of the step, in the shapes and layouts
         that the model has them in, over the seconds of the step. share_of_mm counts the products of attention too (two
         of a forward, four of a backward, of which a causal segment needs half); share_of_mm_linear does not.
-loops   the same step with 1, 2 and 3 passes; wanted: at most 1.05 × passes.
+loops   the same step with 1, 2 and 3 passes, in bf16 where the CPU computes it; wanted: at most 1.05 × passes.
 row     one packed row of 262,144 tokens (segments of 200 to 8,192 tokens and one of 32,768) through the `demo` model:
         CPU seconds (about 80) and peak memory of a process of its own (wanted: below 6 GiB); and the gradient of a
         row of some 16,000 tokens in groups against the row taken whole.
@@ -39,6 +39,7 @@ from trainer.groups import plan_row
 from trainer.memory import keep_freed_memory
 from trainer.model import LoopedTransformer
 from trainer.optimizer import make_optimizer
+from trainer.precision import choose_precision, computes_bf16
 from trainer.shards import Row
 from trainer.step import StepSettings, gradient_step, group_loss
 from trainer.world import World
@@ -165,10 +166,12 @@ def mm_seconds(config: LoopedConfig, tokens: int, dtype: torch.dtype) -> tuple[f
 
 
 def speed() -> dict[str, Any]:
-    """Tokens per CPU second in float32 and bfloat16, beside Llama and torch.mm."""
+    """Tokens per CPU second in float32 and, where the CPU computes it, bfloat16, beside Llama and torch.mm."""
     tokens, config = ROWS * CONTEXT, speed_config()
     found: dict[str, Any] = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        if name == "bf16" and not computes_bf16(torch.device("cpu")):
+            continue
         ours = best_of(our_step(config, dtype == torch.bfloat16))
         other = llama_step(config, dtype == torch.bfloat16)
         llama = best_of(other) if other else None
@@ -187,7 +190,8 @@ def speed() -> dict[str, Any]:
 
 def loop_cost() -> dict[str, Any]:
     """Seconds of a step with L passes over L times those with one."""
-    seconds = {loops: best_of(our_step(speed_config(loops), bf16=True)) for loops in (1, 2, 3)}
+    bf16 = computes_bf16(torch.device("cpu"))
+    seconds = {loops: best_of(our_step(speed_config(loops), bf16)) for loops in (1, 2, 3)}
     return {str(loops): seconds[loops] / (loops * seconds[1]) for loops in (2, 3)}
 
 
@@ -219,7 +223,7 @@ def long_row() -> dict[str, Any]:
     optimizer = make_optimizer(model, train.weight_decay)
     plans = [plan_row(row, train.group_tokens)]
     began = time.process_time()
-    settings = StepSettings(train.loss, train.clip_norm, train.precision == "bf16")
+    settings = StepSettings(train.loss, train.clip_norm, choose_precision(train.precision, World()) == "bf16")
     counts = gradient_step(model, optimizer, plans, settings, World(), lambda _: None)
     return {
         "tokens": counts.tokens,

@@ -57,7 +57,8 @@ class CheckpointState:
     """What a resume needs beside tensors.
 
     `step` optimizer steps are done; `key` names the recipe and shards they were done with; `loader` is the loader's
-    state; `metrics_bytes` is the length of metrics.jsonl then; `files` maps the other files to their SHA-256;
+    state; `metrics_bytes` is the length of metrics.jsonl then; `precision` is fp32 or bf16 ("" in checkpoints that were
+    written before recipes could leave the choice to the device); `files` maps the other files to their SHA-256;
     `digest` is that of the fields before it.
     """
 
@@ -66,6 +67,7 @@ class CheckpointState:
     key: str
     loader: dict[str, Any]
     metrics_bytes: int
+    precision: str = ""
     files: dict[str, str] = field(default_factory=dict)
     version: str = _VERSION
     digest: str = ""
@@ -73,6 +75,8 @@ class CheckpointState:
     def sealed(self) -> dict[str, Any]:
         """As JSON, with the digest of everything else."""
         content = {key: value for key, value in asdict(self).items() if key != "digest"}
+        if not self.precision:
+            del content["precision"]
         return {**content, "digest": digest_of(content)}
 
 

@@ -18,6 +18,8 @@ from trainer.agent import agent_results, run_tasks
 from trainer.checkpoint import load_model
 from trainer.heldout import MAX_TOKENS_A_DOMAIN, HeldoutDomain, model_loss, read_heldout, unigram_log_p, unigram_loss
 from trainer.model import LoopedTransformer
+from trainer.precision import choose_precision
+from trainer.world import World
 
 __all__ = ["LOOPS", "LOOP_TOKENS", "evaluate", "measure"]
 
@@ -68,7 +70,7 @@ def measure(
         context = _pretrain_context(index)
         heldout = read_heldout(run, tokenizer, context)
         domains = _heldout_losses(recipe, run, index, heldout, model, pretrained, progress)
-        loops = _loop_losses(model, heldout, recipe.train.precision == "bf16", progress)
+        loops = _loop_losses(model, heldout, _bf16(recipe), progress)
         folder = run / "trajectories"
         agents: dict[str, Any] = {}
         for family in families or [recipe.evaluate.family]:
@@ -127,7 +129,7 @@ def _heldout_losses(
     pretrained: LoopedTransformer | None,
     progress: Progress,
 ) -> dict[str, dict[str, Any]]:
-    bf16 = recipe.train.precision == "bf16"
+    bf16 = _bf16(recipe)
     log_p = unigram_log_p(run / "shards", index)
     domains: dict[str, dict[str, Any]] = {}
     with progress.task("evaluate held-out loss", sum(held.predicted for held in heldout.values())) as advance:
@@ -142,6 +144,11 @@ def _heldout_losses(
                 }
             advance(held.predicted)
     return domains
+
+
+def _bf16(recipe: Recipe) -> bool:
+    """Evaluation runs on the CPU, in the training's precision or in what the device computes."""
+    return choose_precision(recipe.train.precision, World()) == "bf16"
 
 
 def _total(domains: dict[str, dict[str, Any]]) -> dict[str, Any]:

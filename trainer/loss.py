@@ -42,8 +42,9 @@ def weighted_cross_entropy(
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Takes the gradient while the logits of a chunk exist, so the head is multiplied three times, not four.
 
-    d loss / d logits = weight · (softmax − one-hot); the weight is multiplied in where a token has hidden_size numbers,
-    not vocab_size. The gradients are kept and scaled in backward.
+    With e = exp(logits − max) and its sum n, d loss / d logits = weight / n · (e − n · one-hot): one exponential for a
+    logit, and weight / n is multiplied in where a token has hidden_size numbers, not vocab_size. The gradients are kept
+    and scaled in backward.
     """
 
     @staticmethod
@@ -66,11 +67,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             for start in range(0, hidden.shape[0], chunk_tokens):
                 part = slice(start, start + chunk_tokens)
                 states, words = hidden[part].to(compute), targets[part, None]
-                log_p = functional.linear(states, matrix).float().log_softmax(-1)
-                total -= (log_p.gather(-1, words)[:, 0] * weights[part]).sum()
-                slope = log_p.exp_()
-                slope.scatter_add_(-1, words, torch.full_like(words, -1, dtype=slope.dtype))
-                slope, share = slope.to(compute), weights[part, None]
+                logits = functional.linear(states, matrix).float()
+                top, said = logits.amax(-1, keepdim=True), logits.gather(-1, words)
+                slope = logits.sub_(top).exp_()
+                norm = slope.sum(-1, keepdim=True)
+                total -= ((said - top - norm.log())[:, 0] * weights[part]).sum()
+                slope.scatter_add_(-1, words, -norm)
+                slope, share = slope.to(compute), weights[part, None] / norm
                 grad_hidden[part] = (slope @ matrix) * share
                 grad_weight += slope.T @ (states * share).to(compute)
         ctx.save_for_backward(grad_hidden, grad_weight)

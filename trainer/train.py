@@ -38,6 +38,7 @@ from trainer.metrics import MetricsLog, read_metrics, stage_totals
 from trainer.model import LoopedTransformer
 from trainer.optimizer import learning_rate_at, make_optimizer
 from trainer.plan import PHASES, StagePlan, plan_training, training_key
+from trainer.precision import choose_precision, computes_bf16
 from trainer.sharding import shard_model
 from trainer.signals import StopRequest, TrainingStopped, listen_for_sigterm
 from trainer.step import NonFiniteError, StepCounts, StepSettings, gradient_step
@@ -106,7 +107,7 @@ class _Training:
         if world.sharded:
             shard_model(self.model, world.device)
         self.optimizer = make_optimizer(self.model, recipe.train.weight_decay)
-        self.settings = StepSettings(recipe.train.loss, recipe.train.clip_norm, recipe.train.precision == "bf16")
+        self.precision = choose_precision(recipe.train.precision, world)
         self.step = 0
 
     def run(self, phase: str) -> TrainSummary:
@@ -114,6 +115,8 @@ class _Training:
         if self.world.size > 1 and self.world.leads:
             self.progress.say(self.world.how)
         metrics_bytes = self._resume()
+        if self.world.leads and self.precision == "bf16" and not computes_bf16(self.world.device):
+            self.progress.say("bf16 is emulated on this device: a step takes some ten times the seconds of fp32")
         if self.step < start:
             raise UsageError(
                 f"{self.checkpoints}: {self.step} of {start} pretraining steps are done, so SFT cannot begin. "
@@ -148,6 +151,7 @@ class _Training:
         state = restore(latest, self.model, self.optimizer)
         self.loader.seek(LoaderState(**state.loader))
         self.step = state.step
+        self.precision = choose_precision(self.recipe.train.precision, self.world, before=state.precision)
         if self.world.leads:
             self.progress.say(f"resumed from {latest}: {self.step} of {self.plan.steps} steps were done")
             self._publish_pretrain()
@@ -193,7 +197,8 @@ class _Training:
         try:
             numbers = batch.share(self.world.rank, self.world.size)
             plans = [plan_row(batch.read(number), train.group_tokens, train.max_segment_tokens) for number in numbers]
-            counts = gradient_step(self.model, self.optimizer, plans, self.settings, self.world, done)
+            settings = StepSettings(train.loss, train.clip_norm, self.precision == "bf16")
+            counts = gradient_step(self.model, self.optimizer, plans, settings, self.world, done)
         except _StepAbandoned:
             self.loader.seek(before)
             self._stop_if_asked()
@@ -237,6 +242,7 @@ class _Training:
                 key=self.key,
                 loader=self.loader.state.to_json(),
                 metrics_bytes=self.metrics.sync() if self.metrics is not None else 0,
+                precision=self.precision,
             )
             tokenizer = self.run_folder / "tokenizer"
             save_checkpoint(target, self.model, self.optimizer, state, tokenizer, self.world.leads)
@@ -261,7 +267,13 @@ class _Training:
         if self.world.leads:
             if done and not (final.exists() and read_state(final).key == self.key):
                 publish_checkpoint(step_folder(self.checkpoints, self.step), final)
-            summary = {"steps": self.step, "parameters": parameters, "stages": stages, "key": self.key}
+            summary = {
+                "steps": self.step,
+                "parameters": parameters,
+                "precision": self.precision,
+                "stages": stages,
+                "key": self.key,
+            }
             write_json(self.folder / "summary.json", summary)
         self.world.wait()
         files = [self.folder / "metrics.jsonl", self.folder / "summary.json"]

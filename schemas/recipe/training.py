@@ -198,6 +198,8 @@ class ModelConfig(Strict):
 class TrainConfig(Strict):
     """How the model is trained.
 
+    `precision` auto is bf16 where the device multiplies bfloat16 in hardware, else fp32; a training that is continued
+    keeps what it began with.
     `tokens_per_step` is the size of an optimizer step in row tokens (whole rows, at least one);
     `group_tokens` bounds what is in memory at once: a row is processed in groups of whole segments;
     `max_segment_tokens` leaves longer segments out (counted and printed), null leaves out nothing.
@@ -206,7 +208,7 @@ class TrainConfig(Strict):
     With several processes `sharding` auto spreads the model over them (FSDP2), none gives every process all of it.
     """
 
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
     learning_rate: float = Field(default=3e-3, gt=0)
     sft_learning_rate: float | None = Field(default=None, gt=0)
     weight_decay: float = Field(default=0.1, ge=0)
