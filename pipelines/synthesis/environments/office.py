@@ -105,7 +105,7 @@ class OfficeEnvironment(Environment):
         return judge(self._world, final_state(self._world, files, folders, self._database.rows(), self._answer))
 
     def verify(self) -> Outcome:
-        """Judge the final state; `reward` is the share of sub-goals met, less one for every other change."""
+        """Judge the final state; `reward` is the mean share of the goals' sub-goals, less one for each other change."""
         verdict = self.verdict()
         return Outcome(verdict.success, verdict.reward, verdict.told())
 

@@ -6,16 +6,17 @@ import json
 import random
 import sqlite3
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from pipelines.synthesis.environments.answers import answers_of
 from pipelines.synthesis.environments.base import TaskSpec, open_environment
 from pipelines.synthesis.environments.office import OfficeEnvironment
-from pipelines.synthesis.environments.offices.checks import final_state
+from pipelines.synthesis.environments.offices.checks import final_state, judge
 from pipelines.synthesis.environments.offices.documents import make_sheet, read_calendar, read_sheets
 from pipelines.synthesis.environments.offices.plan import KINDS
-from pipelines.synthesis.environments.offices.world import Builder, World
+from pipelines.synthesis.environments.offices.world import Atom, Builder, Final, Goal, Want, World
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.teachers.office import ACTS
 from pipelines.synthesis.teachers.scripted import open_teacher
@@ -85,7 +86,7 @@ def test_one_missing_sub_goal_fails(environment: OfficeEnvironment, solved: dict
     verdict, outcome = environment.verdict(), environment.verify()
     assert outcome.success is False
     assert 0 < verdict.met < verdict.total
-    assert outcome.reward == (verdict.met - len(verdict.touched)) / verdict.total < 1
+    assert outcome.reward == verdict.met / verdict.total - len(verdict.touched) / verdict.total < 1
     assert "; wrong: " in str(outcome.verified_by)
 
 
@@ -179,6 +180,31 @@ def test_a_paper_in_the_wrong_folder_costs_more_than_one_left(
     assert left is not None
     assert astray is not None
     assert astray < left < 1
+
+
+def test_every_job_weighs_the_same_whatever_its_size() -> None:
+    def met(label: str, fine: bool) -> Want:
+        return Want(label, test=lambda final: ("" if fine else "not done", set()))
+
+    papers = Goal("file", "", tuple(met(f"paper {n}", n < 9) for n in range(9)), frozenset(), None)
+    reply = Goal("reply", "", (met("reply", False),), frozenset(), None)
+    world = World("", "", {}, frozenset(), {}, (papers, reply))
+    verdict = judge(world, Final({}, [], {}))
+    assert (verdict.met, verdict.total, verdict.reward) == (9, 10, 0.5)
+    stray: dict[Atom, tuple[Any, Any]] = {("file", "stray.md"): (None, b"x"), ("folder", "stray"): (None, True)}
+    assert judge(world, Final(stray, [], {})).reward == 0.5 - 2 / 10
+    assert judge(World("", "", {}, frozenset(), {}, (reply,)), Final(stray, [], {})).reward == 0.0
+    assert judge(World("", "", {}, frozenset(), {}, (papers,)), Final({}, [], {})).reward == 1.0
+
+
+def test_an_empty_folder_left_behind_is_touched_and_one_on_the_way_to_a_paper_is_not(
+    environment: OfficeEnvironment, solved: dict[str, Done]
+) -> None:
+    task, calls, answer = solved["file"]
+    perform(environment, task, calls, answer)
+    assert environment.verify().success is True  # folders that papers went to were made on the way
+    perform(environment, task, [*calls, ToolCall("c", "make_folder", '{"path": "Old stuff/more"}')], answer)
+    assert environment.verdict().touched == ["folder Old stuff", "folder Old stuff/more"]
 
 
 def test_answer_lines_are_read_as_people_write_them() -> None:

@@ -24,12 +24,13 @@ Rows = Mapping[str, list[tuple[Any, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`met` of `total` sub-goals; `unmet` and `touched` say what is wrong. Each touched thing costs a sub-goal."""
+    """`met` of `total` sub-goals; `unmet` and `touched` say what is wrong. `shares` is the share met of each goal."""
 
     met: int
     total: int
     unmet: list[str]
     touched: list[str]
+    shares: tuple[float, ...]
 
     @property
     def success(self) -> bool:
@@ -38,8 +39,15 @@ class Verdict:
 
     @property
     def reward(self) -> float:
-        """Share of sub-goals, less one for every thing touched without need; not below 0."""
-        return max(0, self.met - len(self.touched)) / self.total
+        """Mean over the goals of the share of their sub-goals met, less a sub-goal of all for every thing touched
+        without need; not below 0.
+
+        Every thing asked for weighs the same: a hundred papers filed are no answer to the one mail beside them. What
+        is touched weighs like a sub-goal of any, for it belongs to no goal.
+        """
+        if self.success:
+            return 1.0
+        return max(0.0, sum(self.shares) / len(self.shares) - len(self.touched) / self.total)
 
     def told(self) -> str:
         """One line for people."""
@@ -111,9 +119,10 @@ def _events(path: str, data: bytes) -> dict[Atom, Any]:
 
 def judge(world: World, final: Final) -> Verdict:
     """Judge every sub-goal of every goal, then whatever changed besides."""
-    met, total, unmet = 0, 0, []
+    met, total, unmet, shares = 0, 0, [], []
     owned: set[Atom] = set()
     for goal in world.goals:
+        before = met
         for want in goal.wants:
             problem, atoms = want.judge(final)
             owned |= atoms
@@ -121,8 +130,9 @@ def judge(world: World, final: Final) -> Verdict:
             met += not problem
             if problem:
                 unmet.append(f"{want.label}: {problem}")
+        shares.append((met - before) / len(goal.wants))
     owned |= {
         ("folder", str(parent)) for atom in owned if atom[0] == "file" for parent in PurePosixPath(atom[1]).parents
     }
     touched = sorted(" ".join(atom) for atom in final.changed if atom not in owned)
-    return Verdict(met, total, unmet, touched)
+    return Verdict(met, total, unmet, touched, tuple(shares))
