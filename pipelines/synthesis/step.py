@@ -21,6 +21,7 @@ from pipelines.context import RunContext, StepOutput
 from pipelines.synthesis.pools.build import build_pools, pool_place
 from pipelines.synthesis.ranges import TaskRange, add_counts, cut_ranges, roll_out_range
 from pipelines.synthesis.requests import check_requests
+from pipelines.synthesis.sandbox.folders import remove_leftovers
 from schemas.errors import DatamixError
 from schemas.files import atomic_path
 from schemas.trajectory import Trajectory
@@ -70,8 +71,16 @@ def roll_out(context: RunContext, pool: Path | None = None) -> Rolled:
     Counts: tasks, trajectories, solved, mistakes, recoveries, steps (assistant turns), tokens (bytes / 4), rejected
     {reason: n}, the same by_family, and pool and search_pool as their builders give them; with models as teachers also
     endpoint (endings, problems, pass_rates by family). The journal of an endpoint is RUN/journals/FAMILY-i.jsonl unless
-    the recipe names one: it outlives the step, so that no finished request is made twice.
+    the recipe names one: it outlives the step, so that no finished request is made twice. However it ends, no folder of
+    a sandbox stays.
     """
+    try:
+        return _rolled(context, pool)
+    finally:
+        remove_leftovers()  # of workers that were ended in the middle
+
+
+def _rolled(context: RunContext, pool: Path | None) -> Rolled:
     recipe, folder = context.recipe, context.run / "trajectories"
     check_requests(recipe)
     raw = folder / "raw"
