@@ -40,7 +40,18 @@ def measure_endpoint(
     for family in families:
         tasks, problem = _tasks(family, config, folder)
         report = EndpointReport()
-        rolled = list(roll_out_endpoint(tasks, open_family, settings, settings.journal, progress, report))
+        rolled = list(
+            roll_out_endpoint(
+                tasks,
+                open_family,
+                settings,
+                settings.journal,
+                progress,
+                report,
+                label=f"agent ({family})",
+                count=len(tasks),
+            )
+        )
         runs = [TaskRun(trajectory, written) for trajectory, written in zip(rolled, report.written, strict=True)]
         if report.stopped and len(runs) < len(tasks):
             problem = problem or f"stopped ({report.stopped}) after {len(runs)} of {len(tasks)} tasks"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -72,6 +73,7 @@ class EndpointClient:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._in_a_row = 0  # requests that failed for good
+        self._troubles: Counter[str] = Counter()  # attempts that failed, also those that were made again
         self._worked = False
         self._limiter = RateLimiter(settings.requests_per_minute, settings.tokens_per_minute, self._stop.wait)
         self._budget = Budget(settings.price_in, settings.price_out, settings.cost_cap)
@@ -83,6 +85,11 @@ class EndpointClient:
     def journal(self) -> Journal | None:
         """The journal, when there is one."""
         return self._journal
+
+    def troubles(self) -> dict[str, int]:
+        """{problem: attempts} of all attempts that failed so far, whatever came of sending them again."""
+        with self._lock:
+            return dict(self._troubles)
 
     def stop(self) -> None:
         """Let nobody start another request; those that wait raise Stopped."""
@@ -150,6 +157,8 @@ class EndpointClient:
             try:
                 return self._attempt(request, asked, key, bound, guess)
             except Failure as failure:
+                with self._lock:
+                    self._troubles[failure.problem] += 1
                 if not failure.again or attempt >= self.settings.retries:
                     return Reply(stop="error", problem=failure.problem, detail=failure.detail)
                 wait = min(self.settings.first_wait_s * 2**attempt, self.settings.longest_wait_s)

@@ -44,6 +44,8 @@ def roll_out_with_endpoint(work: TaskRange, journal: Path, progress: Progress) -
                 settings.journal or journal,
                 progress,
                 report,
+                label=f"endpoint ({work.config.family})",
+                count=len(work.tasks),
             )
             for trajectory in made:
                 place = (trajectory.task.seed or 0, trajectory.task.difficulty or 0.0)

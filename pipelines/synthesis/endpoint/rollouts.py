@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any
 from pipelines.synthesis.endpoint.agent import EndpointAgent
 from pipelines.synthesis.endpoint.client import EndpointClient, Usage
 from pipelines.synthesis.endpoint.limits import Stopped
+from pipelines.synthesis.endpoint.status import LOOK_SECONDS, Status
 from pipelines.synthesis.environments.base import Environment, TaskSpec
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.styles import mark_style
@@ -112,12 +113,16 @@ def roll_out_endpoint(
     journal: str | Path | None,
     progress: Progress,
     report: EndpointReport | None = None,
+    *,
+    label: str = "endpoint",
+    count: int | None = None,
 ) -> Iterator[Trajectory]:
     """Let the endpoint do `settings.samples` attempts at every task, `settings.concurrency` at once.
 
     Gives trajectories in order. `tasks` is drawn from lazily, in the caller's thread; `open_family` gives a new
     environment of a family for a thread of its own. `report` is filled in while this goes on. With a `journal` finished
-    requests are never made twice; `progress` hears the summary. Raises UsageError (no key, journal in use) and
+    requests are never made twice. `progress` gets a bar of samples named `label` (for `count` tasks), a line every half
+    minute of what was asked and what failed, and the summary. Raises UsageError (no key, journal in use) and
     DatamixError (wrong address, key or model) at once. Memory: a few trajectories for every thread.
     """
     report = EndpointReport() if report is None else report
@@ -126,10 +131,11 @@ def roll_out_endpoint(
         if client.journal is not None and client.journal.damaged:
             report.damaged_lines = client.journal.damaged
             progress.say(f"endpoint: {report.damaged_lines} lines of {client.journal.path} cannot be read: asked again")
-        with _Workers(client, open_family, report) as workers, progress.task("endpoint: samples") as advance:
-            for task, attempts in workers.run(tasks):
+        total = None if count is None else count * settings.samples
+        with progress.task(f"{label}: samples", total) as advance, _Workers(client, open_family, report) as workers:
+            status = Status(label, client, progress, advance, total)
+            for task, attempts in workers.run(tasks, status):
                 made = [attempt for attempt in attempts if attempt is not None]
-                advance(len(made))
                 report.unfinished += len(made) < len(attempts)
                 if made:
                     yield from _counted(task, made, settings, report)
@@ -171,6 +177,7 @@ class _Workers:
         self._jobs: SimpleQueue[tuple[Future[Attempt | None], TaskSpec, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._closing = False
+        self._finished = self._solved = 0  # samples
         self._lock = threading.Lock()
 
     def __enter__(self) -> _Workers:
@@ -207,8 +214,8 @@ class _Workers:
                 except BaseException as error:
                     future.set_exception(error)
 
-    def run(self, tasks: Iterable[TaskSpec]) -> Iterator[tuple[TaskSpec, list[Attempt | None]]]:
-        """Every task with its attempts, in order; None is an attempt that was stopped."""
+    def run(self, tasks: Iterable[TaskSpec], status: Status) -> Iterator[tuple[TaskSpec, list[Attempt | None]]]:
+        """Every task with its attempts, in order; None is an attempt that was stopped. `status` hears how far it is."""
         settings = self._client.settings
         room = AHEAD * settings.concurrency
         waiting: deque[tuple[TaskSpec, list[Future[Attempt | None]]]] = deque()
@@ -223,10 +230,14 @@ class _Workers:
                     break
                 waiting.append((task, [self._submit(task, n) for n in range(settings.samples)]))
                 under_way += settings.samples
+                status.look(self._finished, self._solved)
             if not waiting:
                 return
             task, futures = waiting.popleft()
             under_way -= len(futures)
+            while wait(futures, LOOK_SECONDS).not_done:
+                status.look(self._finished, self._solved)
+            status.look(self._finished, self._solved, last=not waiting)
             yield task, [future.result() for future in futures]
 
     def _attempt(self, environment: Environment, task: TaskSpec, sample: int) -> Attempt | None:
@@ -240,6 +251,8 @@ class _Workers:
             return None
         with self._lock:
             self._report.problems.update(agent.problems)
+            self._finished += 1
+            self._solved += trajectory.outcome.success is True
         settings = self._client.settings
         trajectory = mark_style(trajectory, settings.call_style)
         notes = [f"teacher={settings.model}", *agent.notes, *trajectory.notes]
