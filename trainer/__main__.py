@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from schemas.errors import DatamixError
+from schemas.errors import DatamixError, InputError
 from schemas.lock import locked
 from schemas.progress import Quiet
 from schemas.recipe import load_recipe
@@ -37,6 +37,9 @@ def main(recipe: Path, run: Path, phase: str, overrides: tuple[str, ...]) -> Non
 
     leads = os.environ.get("RANK", "0") == "0"
     try:
+        if not (run / "shards" / "index.json").is_file():  # before the lock makes a folder of a name spelled wrong
+            todo = "Write its shards first: datamix run RECIPE --out RUN --until shards"
+            raise InputError("no shards/index.json in this run", path=str(run), todo=todo)
         with locked(run) if leads else nullcontext():  # workers go on for a while when torchrun itself is killed
             summary = train(load_recipe(recipe, overrides), run, _Lines(), phase)
     except DatamixError as error:

@@ -34,11 +34,13 @@ from trainer.sharding import slice_like, whole
 
 __all__ = [
     "CheckpointState",
+    "is_whole",
     "latest_checkpoint",
     "load_model",
     "prune_checkpoints",
     "publish_checkpoint",
     "read_state",
+    "remove",
     "restore",
     "save_checkpoint",
     "step_folder",
@@ -58,8 +60,9 @@ class CheckpointState:
 
     `step` optimizer steps are done; `key` names the recipe and shards they were done with; `loader` is the loader's
     state; `metrics_bytes` is the length of metrics.jsonl then; `precision` is fp32 or bf16 ("" in checkpoints that were
-    written before recipes could leave the choice to the device); `files` maps the other files to their SHA-256;
-    `digest` is that of the fields before it.
+    written before recipes could leave the choice to the device); `made_with` spells out what `key` is the digest of
+    ({} where that was not written down); `files` maps the other files to their SHA-256; `digest` is that of the fields
+    before it.
     """
 
     step: int
@@ -68,6 +71,7 @@ class CheckpointState:
     loader: dict[str, Any]
     metrics_bytes: int
     precision: str = ""
+    made_with: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     version: str = _VERSION
     digest: str = ""
@@ -75,8 +79,9 @@ class CheckpointState:
     def sealed(self) -> dict[str, Any]:
         """As JSON, with the digest of everything else."""
         content = {key: value for key, value in asdict(self).items() if key != "digest"}
-        if not self.precision:
-            del content["precision"]
+        for name in ("precision", "made_with"):
+            if not content[name]:
+                del content[name]
         return {**content, "digest": digest_of(content)}
 
 
@@ -87,7 +92,7 @@ def step_folder(folder: Path, step: int) -> Path:
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:
     found = [(_STEP.fullmatch(path.name), path) for path in (folder.iterdir() if folder.is_dir() else ())]
-    return sorted((int(match[1]), path) for match, path in found if match)
+    return sorted((int(match[1]), path) for match, path in found if match and path.is_dir())
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
@@ -101,7 +106,15 @@ def prune_checkpoints(folder: Path, keep: int) -> None:
     for _, path in _steps(folder)[:-keep]:
         doomed = path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
         path.rename(doomed)  # a crash inside rmtree must not leave half a step-N
-        shutil.rmtree(doomed)
+        remove(doomed)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a folder, or a link (never what it points to)."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def save_checkpoint(
@@ -149,7 +162,11 @@ def publish_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_state(folder: Path) -> CheckpointState:
-    """Read `folder/state.json`. Raises CheckError when it is missing, broken or of a newer version."""
+    """Read `folder/state.json`.
+
+    Raises CheckError when it is missing, broken, of a newer version, or not of the step that names a step-N folder: the
+    highest N is what training goes on from and the lowest are deleted, so a copy under another number loses work.
+    """
     path = folder / _STATE
     try:
         raw = read_json(path)
@@ -158,9 +175,26 @@ def read_state(folder: Path) -> CheckpointState:
         state = CheckpointState(**raw)
         if state.digest != state.sealed()["digest"]:
             raise ValueError("its content differs from the digest in it")
-        return state
-    except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise CheckError(f"{path}: not the state of a checkpoint ({error}). Delete the folder {folder}") from None
+    named = _STEP.fullmatch(folder.name)
+    if named and int(named[1]) != state.step:
+        raise CheckError(
+            f"{folder}: holds the checkpoint after {state.step} steps, so it was renamed or copied by hand. "
+            f"Name it step-{state.step} again, or move it elsewhere"
+        )
+    return state
+
+
+def is_whole(folder: Path, key: str) -> bool:
+    """Whether `folder` holds a checkpoint of the training `key`, every file as it was saved."""
+    try:
+        state = read_state(folder)
+        for name in state.files:
+            _check_file(folder / name, state)
+    except (CheckError, OSError):
+        return False
+    return state.key == key
 
 
 def restore(folder: Path, model: LoopedTransformer, optimizer: torch.optim.Optimizer) -> CheckpointState:
@@ -216,6 +250,13 @@ def _load_weights(folder: Path, model: nn.Module) -> None:
     _check_tensors(path, tensors, parameters)
     with torch.no_grad():
         for name, parameter in parameters.items():
+            if not bool(torch.isfinite(tensors[name]).all()):
+                raise InputError(
+                    "holds values that are no finite numbers",
+                    path=str(path),
+                    field=name,
+                    todo="Give an earlier checkpoint",
+                )
             parameter.copy_(slice_like(parameter, tensors[name].to(torch.float32)))
 
 
@@ -242,10 +283,10 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 @contextmanager
-def whole_folder(target: Path, advice: str) -> Iterator[Path]:
+def whole_folder(target: Path, advice: str, what: str = "the checkpoint") -> Iterator[Path]:
     """Yield a temporary folder that becomes `target` (replacing it) when the block ends well.
 
-    Raises DatamixError, which ends with `advice`, when the disk refuses.
+    Raises DatamixError, which says `what` was to be saved and ends with `advice`, when the disk refuses.
     """
     temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -254,16 +295,16 @@ def whole_folder(target: Path, advice: str) -> Iterator[Path]:
         yield temporary
         for path in [*sorted(temporary.iterdir()), temporary]:
             _fsync(path)
-        if target.exists():
+        if target.exists() or target.is_symlink():
             old = target.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-old-{target.name}")
             target.rename(old)
             temporary.rename(target)
-            shutil.rmtree(old)
+            remove(old)
         else:
             temporary.rename(target)
         _fsync(target.parent)
     except (OSError, SafetensorError) as error:
-        raise DatamixError(f"{target}: the checkpoint could not be saved ({error}). {advice}") from error
+        raise DatamixError(f"{target}: {what} could not be saved ({error}). {advice}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -91,7 +91,7 @@ def _write(checkpoint: Path, out: Path, config: dict[str, Any], tensors: dict[st
         raise UsageError(f"{out}: something lies there already. Give a new or an empty folder")
     chosen = TYPES[kind]
     names = [name for name in _TOKENIZER_FILES if (checkpoint / name).is_file()]
-    with whole_folder(out, "Make room or give another --out") as folder:
+    with whole_folder(out, "Make room or give another --out", "the export") as folder:
         write_tensors({name: tensor.to(chosen) for name, tensor in tensors.items()}, folder / "model.safetensors")
         for name in names:
             shutil.copyfile(checkpoint / name, folder / name)

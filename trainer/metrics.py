@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import CheckError
+from schemas.errors import CheckError, DatamixError
 
 __all__ = ["MetricsLog", "read_metrics", "stage_totals"]
 
@@ -40,34 +42,48 @@ class MetricsLog:
                 f"{self.path}: {size} bytes, the checkpoint was saved at {keep_bytes}. "
                 f"Restore the file or delete {folder} to train from the start"
             )
-        self._file = open(self.path, "ab")  # noqa: SIM115  (lives as long as the training)
-        self._file.truncate(keep_bytes)
-        self._timing = open(folder / "timing.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+        with self._told():
+            self._file = open(self.path, "ab")  # noqa: SIM115  (lives as long as the training)
+            self._file.truncate(keep_bytes)
+            self._timing = open(folder / "timing.jsonl", "a", encoding="utf-8")  # noqa: SIM115
         self._board = _tensorboard(folder / "tensorboard", first_step)
 
     def write(self, line: dict[str, Any], seconds: float) -> None:
-        """Append the line of one step; `seconds` is its wall time."""
-        self._file.write(json.dumps(line).encode("utf-8") + b"\n")
+        """Append the line of one step; `seconds` is its wall time. Raises DatamixError when the disk refuses."""
         speed = line["tokens"] / seconds if seconds > 0 else None
-        self._timing.write(json.dumps({"step": line["step"], "seconds": seconds, "tokens_per_second": speed}) + "\n")
+        timing = {"step": line["step"], "seconds": seconds, "tokens_per_second": speed}
+        with self._told():
+            self._file.write(json.dumps(line).encode("utf-8") + b"\n")
+            self._timing.write(json.dumps(timing) + "\n")
         if self._board is not None:
             for name in ("loss", "grad_norm", "learning_rate", "trained_tokens"):
                 if line[name] is not None:
                     self._board.add_scalar(f"{line['phase']}/{name}", line[name], line["step"])
 
     def sync(self) -> int:
-        """Make every line durable; returns the length of metrics.jsonl."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._timing.flush()
-        return self._file.tell()
+        """Make every line durable; returns the length of metrics.jsonl. Raises DatamixError when the disk refuses."""
+        with self._told():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._timing.flush()
+            return self._file.tell()
 
     def close(self) -> None:
-        """Flush and close everything."""
-        self._file.close()
-        self._timing.close()
-        if self._board is not None:
-            self._board.close()
+        """Flush and close everything. Raises DatamixError when the disk refuses."""
+        with self._told(), ExitStack() as stack:
+            for part in (self._board, self._timing, self._file):
+                if part is not None:
+                    stack.callback(part.close)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DatamixError(
+                f"{self.path}: could not be written ({error}). "
+                "Mend that and run again: training goes on from the last whole checkpoint"
+            ) from error
 
 
 def _tensorboard(folder: Path, first_step: int) -> Any:
@@ -80,9 +96,21 @@ def _tensorboard(folder: Path, first_step: int) -> Any:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All lines of metrics.jsonl, in step order."""
-    with open(path, encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    """All lines of metrics.jsonl, in step order. Raises CheckError for a line that training did not write."""
+    found: list[dict[str, Any]] = []
+    with open(path, "rb") as lines:
+        for number, raw in enumerate(lines, 1):
+            try:
+                line = json.loads(raw)
+                if line["step"] != number - 1:
+                    raise ValueError(f"step {line['step']}, expected {number - 1}")
+            except (ValueError, TypeError, KeyError) as error:
+                raise CheckError(
+                    f"{path}:{number}: not a line of this training ({error}). "
+                    f"Restore the file or delete {path.parent} to train from the start"
+                ) from None
+            found.append(line)
+    return found
 
 
 def stage_totals(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,29 @@ from schemas.files import digest_of
 from schemas.recipe import Recipe
 from schemas.shard import ShardIndex
 
-__all__ = ["PHASES", "StagePlan", "TrainPlan", "plan_training", "training_key"]
+__all__ = [
+    "PHASES",
+    "StagePlan",
+    "TrainPlan",
+    "changed_facts",
+    "plan_training",
+    "training_facts",
+    "training_key",
+]
 
 PHASES = ("pretrain", "sft")
 
-# Fields of recipe.train that say how often to save, how fast to go or where the model lies, and change no weight.
-_WITHOUT_EFFECT = ("checkpoint_every", "keep_checkpoints", "sharding", "threads")
+# Fields of recipe.train that say how often to save, how fast to go or what lies in memory at once. They change no
+# weight, or only in which order numbers are added: who runs out of memory must be able to go on.
+_WITHOUT_EFFECT = (
+    "activation_checkpointing",
+    "checkpoint_every",
+    "group_tokens",
+    "keep_checkpoints",
+    "sharding",
+    "threads",
+)
+_OF_SFT_ALONE = ("train.sft_learning_rate",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,8 @@ class TrainPlan:
 def plan_training(index: ShardIndex, recipe: Recipe) -> TrainPlan:
     """Lay out the steps: a step takes max(1, tokens_per_step // context_tokens) rows and never crosses a stage.
 
-    Raises UsageError when a stage does not fit the model or SFT stands before pretraining.
+    Raises UsageError when a stage does not fit the model, SFT stands before pretraining, nothing of a stage is trained
+    (a mask that lost everything would train on nothing, in silence), or there is no row at all.
     """
     stages: list[StagePlan] = []
     step = 0
@@ -78,10 +97,17 @@ def plan_training(index: ShardIndex, recipe: Recipe) -> TrainPlan:
                 f"stage {stage.name} has context_tokens {stage.context_tokens}, above model.max_position_embeddings "
                 f"{recipe.model.max_position_embeddings}. Raise it in the recipe or write shorter shards"
             )
+        if stage.rows and not sum(file.trained_tokens for file in stage.files):
+            raise UsageError(
+                f"stage {stage.name}: its {stage.rows} rows have no trained token: nothing is learned from them. "
+                "Look at one with 'datamix show', mend the masks and write the shards again"
+            )
         rows_per_step = max(1, recipe.train.tokens_per_step // stage.context_tokens)
         steps = math.ceil(stage.rows / rows_per_step)
         stages.append(StagePlan(stage.name, stage.phase, stage.rows, rows_per_step, step, steps, rope_theta))
         step += steps
+    if not step:
+        raise UsageError("these shards have no row in any stage: there is nothing to train")
     return TrainPlan(stages)
 
 
@@ -105,9 +131,34 @@ def _rope_thetas(index: ShardIndex, recipe: Recipe) -> list[float]:
     return found
 
 
-def training_key(index: ShardIndex, recipe: Recipe) -> str:
-    """Digest of everything that changes a weight; a checkpoint is only resumed under the same key."""
+def training_facts(index: ShardIndex, recipe: Recipe) -> dict[str, Any]:
+    """Everything that changes a weight, by the name that a recipe gives it ("train.learning_rate")."""
     train: dict[str, Any] = recipe.train.model_dump(mode="json")
-    kept = {name: value for name, value in train.items() if name not in _WITHOUT_EFFECT}
-    thetas = _rope_thetas(index, recipe)
-    return digest_of([index.digest(), recipe.model.model_dump(mode="json"), kept, thetas, recipe.seed])
+    facts = {f"train.{name}": value for name, value in train.items() if name not in _WITHOUT_EFFECT}
+    facts |= {f"model.{name}": value for name, value in recipe.model.model_dump(mode="json").items()}
+    for stage, theta in zip(index.stages, _rope_thetas(index, recipe), strict=True):
+        facts[f"rope_theta of stage {stage.name}"] = theta
+    return {**facts, "seed": recipe.seed, "shards": index.digest()}
+
+
+def training_key(facts: Mapping[str, Any]) -> str:
+    """Digest of `training_facts`; a checkpoint is only resumed under the same key."""
+    return digest_of(dict(facts))
+
+
+def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any], phase: str) -> list[str]:
+    """What differs between the facts of a checkpoint of `phase` and those of now: "name was this, is that" each.
+
+    What SFT alone depends on does not count while pretraining is all that was done.
+    """
+    missing = "nothing"
+    return [
+        f"{name} was {_short(before.get(name, missing))}, is {_short(now.get(name, missing))}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name, missing) != now.get(name, missing)
+        if phase != PHASES[0] or name not in _OF_SFT_ALONE
+    ]
+
+
+def _short(value: Any) -> Any:
+    return value[:12] if isinstance(value, str) and len(value) == 64 else value  # a digest

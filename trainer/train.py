@@ -6,7 +6,6 @@ the same metrics.jsonl, bit for bit (on one kind of machine, with the same numbe
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,10 +21,12 @@ from schemas.progress import Progress
 from schemas.recipe import Recipe
 from trainer.checkpoint import (
     CheckpointState,
+    is_whole,
     latest_checkpoint,
     prune_checkpoints,
     publish_checkpoint,
     read_state,
+    remove,
     restore,
     save_checkpoint,
     step_folder,
@@ -37,7 +38,7 @@ from trainer.memory import keep_freed_memory
 from trainer.metrics import MetricsLog, read_metrics, stage_totals
 from trainer.model import LoopedTransformer
 from trainer.optimizer import learning_rate_at, make_optimizer
-from trainer.plan import PHASES, StagePlan, plan_training, training_key
+from trainer.plan import PHASES, StagePlan, changed_facts, plan_training, training_facts, training_key
 from trainer.precision import choose_precision, computes_bf16
 from trainer.sharding import shard_model
 from trainer.signals import StopRequest, TrainingStopped, listen_for_sigterm
@@ -99,7 +100,8 @@ class _Training:
         self.checkpoints = self.folder / "checkpoints"
         self.loader = ShardLoader(run / "shards", seed=recipe.seed)
         self.plan = plan_training(self.loader.index, recipe)
-        self.key = training_key(self.loader.index, recipe)
+        self.facts = training_facts(self.loader.index, recipe)
+        self.key = training_key(self.facts)
         config = LoopedConfig.from_recipe(recipe.model, self.loader.index.vocab_size)
         self.model = LoopedTransformer(config, recipe.train.activation_checkpointing)
         self.model.initialise(recipe.seed)
@@ -137,16 +139,20 @@ class _Training:
         """Load the latest checkpoint, if there is one; returns how much of metrics.jsonl it knows."""
         if self.world.leads and self.checkpoints.is_dir():
             for leftover in self.checkpoints.glob(f"{TEMPORARY_PREFIX}*"):
-                shutil.rmtree(leftover)
+                remove(leftover)
         self.world.wait()
         latest = latest_checkpoint(self.checkpoints)
         if latest is None:
             return 0
         state = read_state(latest)
-        if state.key != self.key:
+        changed = (
+            changed_facts(state.made_with, self.facts, state.phase) if state.made_with else ["the recipe or the shards"]
+        )
+        if state.key != self.key and changed:
+            shown = "; ".join(changed[:6]) + (f"; and {len(changed) - 6} more" if len(changed) > 6 else "")
             raise UsageError(
-                f"{latest}: trained with another recipe or other shards. "
-                f"Delete {self.folder} to train anew, or give another --out"
+                f"{latest}: this is another training ({shown}). Take back the change to go on, "
+                f"delete {self.folder} to train anew, or use another run folder"
             )
         state = restore(latest, self.model, self.optimizer)
         self.loader.seek(LoaderState(**state.loader))
@@ -206,7 +212,8 @@ class _Training:
             self.loader.seek(before)
             self._save()
             raise NonFiniteError(
-                f"step {self.step} of stage {stage.name}, {error} (state saved after {self.step} steps)"
+                f"step {self.step} of stage {stage.name}, {error} (state saved after {self.step} steps; "
+                "a changed recipe is another training, which starts anew in another run folder)"
             ) from None
         else:
             if self.metrics is not None:
@@ -243,6 +250,7 @@ class _Training:
                 loader=self.loader.state.to_json(),
                 metrics_bytes=self.metrics.sync() if self.metrics is not None else 0,
                 precision=self.precision,
+                made_with=self.facts,
             )
             tokenizer = self.run_folder / "tokenizer"
             save_checkpoint(target, self.model, self.optimizer, state, tokenizer, self.world.leads)
@@ -255,7 +263,7 @@ class _Training:
         target = self.checkpoints / "pretrain"
         if 0 < self.step == self.plan.phase_steps("pretrain")[1]:
             source = step_folder(self.checkpoints, self.step)
-            if not target.exists() or read_state(target).key != self.key:
+            if not is_whole(target, self.key):
                 publish_checkpoint(source, target)
 
     def _finish(self) -> TrainSummary:
@@ -265,7 +273,7 @@ class _Training:
         stages = stage_totals(read_metrics(self.folder / "metrics.jsonl"))
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         if self.world.leads:
-            if done and not (final.exists() and read_state(final).key == self.key):
+            if done and not is_whole(final, self.key):
                 publish_checkpoint(step_folder(self.checkpoints, self.step), final)
             summary = {
                 "steps": self.step,
@@ -276,6 +284,8 @@ class _Training:
             }
             write_json(self.folder / "summary.json", summary)
         self.world.wait()
+        if self.stop.asked and self.world.size == 1:  # came after the last step: a run must not go on to its next step
+            raise TrainingStopped(f"stopped by SIGTERM after {self.step} of {self.plan.steps} steps, all saved")
         files = [self.folder / "metrics.jsonl", self.folder / "summary.json"]
         for name in ("pretrain", "final"):
             folder = self.checkpoints / name

@@ -179,7 +179,7 @@ def test_saving_more_often_changes_no_weight_but_another_recipe_is_refused(
     make_shards(tmp_path / "shards")
     with pytest.raises(_DiedError):
         train(make_recipe(), tmp_path, _StopAt(300))
-    with pytest.raises(UsageError, match="trained with another recipe or other shards"):
+    with pytest.raises(UsageError, match="this is another training"):
         train(make_recipe(learning_rate=0.1), tmp_path, Quiet())
     assert train(make_recipe(checkpoint_every=3, keep_checkpoints=1), tmp_path, Quiet()).steps == STEPS
 
