@@ -10,6 +10,7 @@ __all__ = ["answers_of", "same_text_answer"]
 _ANSWER = re.compile(r"answer(?:[ \t*]*(?P<n>\d{1,6}))?[ \t*]*[:=](?P<text>.*)", re.I)
 _AROUND = " \t\r\f\v\xa0*"  # blanks and the marks of bold text
 _QUOTES = " \t\"'`*_“”.…"
+_LITERAL = " \t\"'`"  # around a value that is a mark itself
 _NUMBER = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?")
 
 
@@ -28,7 +29,12 @@ def answers_of(text: str, first: int = 1) -> dict[int, str]:
 
 
 def same_text_answer(given: str, wanted: str) -> bool:
-    """Equal as numbers (thousands may have commas), or as text without case, outer quotes and runs of blanks."""
+    """Equal as numbers (thousands may have commas), or as text without case, outer quotes and runs of blanks.
+
+    Nothing is never right: not even where the answer is all marks, such as the default `'.'`.
+    """
+    if not wanted.strip(_QUOTES):
+        return bool(given.strip()) and given.strip(_LITERAL) == wanted.strip(_LITERAL)
     given, wanted = (" ".join(text.strip(_QUOTES).split()) for text in (given, wanted))
     if given.casefold() == wanted.casefold():
         return True

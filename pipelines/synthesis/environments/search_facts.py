@@ -21,7 +21,7 @@ from typing import Any
 from pipelines.synthesis.environments.search_index import words_of
 from pipelines.synthesis.environments.source_text import SourceText, parse_quietly
 
-__all__ = ["GAP", "facts_of"]
+__all__ = ["GAP", "facts_of", "other_names"]
 
 GAP = "____"
 Fact = dict[str, Any]
@@ -30,6 +30,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
 _NUMBER = re.compile(r"(?<![\w.,-])\d{2,7}(?:\.\d{1,4})?(?![\w.,%-]\w|[\w])")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z'-]+")
 _CODE = re.compile(r"[{}\[\]<>|\\=_#*@^~`]|\w\(|::|--|\.\.|https?:")
+_LOOKS_LIKE_CODE = re.compile(r"^(?:class|def|import|from) |^[A-Z_0-9]+ = ", re.M)
+_DEFINED = re.compile(r"^[ \t]*(?:async )?(def|class) (\w+)", re.M)
 LEAST_SENTENCE, LONGEST_SENTENCE = 60, 260
 GAPS_OF_A_DOCUMENT = 6
 
@@ -39,11 +41,43 @@ def facts_of(text: str, frequency: Callable[[str], int]) -> Iterator[Fact]:
 
     Python that compiles and defines something gives definitions, everything else sentences.
     """
-    tree = parse_quietly(text) if re.search(r"^(?:class|def|import|from) |^[A-Z_0-9]+ = ", text, re.M) else None
+    tree = parse_quietly(text) if _LOOKS_LIKE_CODE.search(text) else None
     if tree is not None:
         yield from _definitions(tree, SourceText(text))
     else:
         yield from _sentences(text, frequency)
+
+
+def other_names(text: str) -> Iterator[tuple[str, str]]:
+    """(kind of fact, name) of what a document defines beside its facts: it makes a question about that name ambiguous.
+
+    In Python: functions and classes inside others (methods, say), names of the file that get a value another way than
+    by one plain assignment. In other texts: whatever reads as the first line of a function or class.
+    """
+    tree = parse_quietly(text) if _LOOKS_LIKE_CODE.search(text) else None
+    if tree is None:
+        yield from (("class" if match[1] == "class" else "function", match[2]) for match in _DEFINED.finditer(text))
+        return
+    direct = set(map(id, tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and id(node) not in direct:
+            yield "class" if isinstance(node, ast.ClassDef) else "function", node.name
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue  # names of their own
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield "constant", node.id
+        plain = isinstance(node, ast.Assign) and id(node) in direct and _constant(node) is not None
+        waiting += [node.value] if plain else ast.iter_child_nodes(node)  # type: ignore[attr-defined]
+
+
+def _constant(node: ast.Assign) -> str | None:
+    """The name that a plain assignment of a literal gives a value."""
+    target = node.targets[0]
+    single = len(node.targets) == 1 and isinstance(target, ast.Name) and _literal(node.value) is not None
+    return target.id if single else None  # type: ignore[union-attr]
 
 
 def _definitions(tree: ast.Module, source: SourceText) -> Iterator[Fact]:
@@ -63,10 +97,9 @@ def _definitions(tree: ast.Module, source: SourceText) -> Iterator[Fact]:
             }
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield _function(node, source)
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        elif isinstance(node, ast.Assign) and (name := _constant(node)) is not None:
             value = _written(node.value, source)
-            if value is not None and len(node.targets[0].id) > 4:
-                name = node.targets[0].id
+            if value is not None and len(name) > 4:
                 at = source.offset(node.lineno, 0)
                 yield {"kind": "constant", "subject": name, "words": [name], "at": at, "value": value}
 

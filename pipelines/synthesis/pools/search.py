@@ -23,7 +23,7 @@ from typing import Any
 import xxhash
 
 from pipelines.synthesis.environments.functions import standard_library
-from pipelines.synthesis.environments.search_facts import facts_of
+from pipelines.synthesis.environments.search_facts import facts_of, other_names
 from pipelines.synthesis.environments.search_index import POOL_VERSION, SearchDocument, SearchIndex, words_of
 from schemas.document import document_id
 from schemas.errors import InputError, UsageError
@@ -216,12 +216,14 @@ def _write_facts(folder: Path, counts: dict[str, Any]) -> dict[str, Any]:
     try:
         frequency = _frequencies(index)
         gathered: list[dict[str, Any]] = []
+        others: set[tuple[str, str]] = set()
         for number in range(len(index.documents)):
             text = index.text(number)
             characters += len(text)
             for fact in facts_of(text, lambda word: frequency.get(word, 0)):
                 gathered.append({"document": number, **fact})
-        kept = _askable(gathered, index, frequency)
+            others.update(other_names(text))
+        kept = _askable(gathered, others, index, frequency)
     finally:
         index.close()
     with open(folder / "facts.jsonl", "w", encoding="utf-8") as handle:
@@ -237,8 +239,13 @@ def _frequencies(index: SearchIndex) -> dict[str, int]:
     return {word: int(pointers[number + 1] - pointers[number]) for word, number in vocabulary.items()}
 
 
-def _askable(facts: list[dict[str, Any]], index: SearchIndex, frequency: dict[str, int]) -> list[dict[str, Any]]:
-    """Facts whose subject has one definition in the whole pool and whose words rank their document near the top."""
+def _askable(
+    facts: list[dict[str, Any]], others: set[tuple[str, str]], index: SearchIndex, frequency: dict[str, int]
+) -> list[dict[str, Any]]:
+    """Facts whose subject has one definition in the whole pool and whose words rank their document near the top.
+
+    `others` are the names that are defined beside the facts (`other_names`).
+    """
     named = Counter(fact["subject"].lower() for fact in facts if fact["kind"] != "gap")
     sentences = Counter(fact["sentence"] for fact in facts if fact["kind"] == "gap")
     kept: list[dict[str, Any]] = []
@@ -248,7 +255,8 @@ def _askable(facts: list[dict[str, Any]], index: SearchIndex, frequency: dict[st
             usable = sentences[fact["sentence"]] == 1
         else:
             name = fact["subject"].lower()
-            usable = named[name] == 1 and len(name) >= 4 and frequency.get(name, 0) <= TOO_COMMON
+            usable = named[name] == 1 and (fact["kind"], fact["subject"]) not in others
+            usable = usable and len(name) >= 4 and frequency.get(name, 0) <= TOO_COMMON
         if not usable or of_document[fact["document"]] >= FACTS_OF_A_DOCUMENT:
             continue
         if fact["document"] in index.search(" ".join(fact["words"]), FOUND_WITHIN)[0]:

@@ -50,3 +50,12 @@ def test_numbers_that_could_not_be_written_out_are_wrong_at_once(given: str) -> 
 @pytest.mark.parametrize("given", ["1/2", "0.5", "5e-1", " **0.50** ", "+.5", "2/4"])
 def test_equal_numbers_are_the_same_answer(given: str) -> None:
     assert same_answer(given, "1/2")
+
+
+@pytest.mark.parametrize("wanted", ["'.'", "'*'", "'_'", "…"])
+def test_an_answer_that_is_a_mark_is_not_given_by_silence_or_another_mark(wanted: str) -> None:
+    assert same_text_answer(wanted, wanted)
+    assert same_text_answer(f"`{wanted}`", wanted)
+    assert not same_text_answer("", wanted)
+    assert not same_text_answer("''", wanted)
+    assert not same_text_answer("''.'*'_'…", wanted)

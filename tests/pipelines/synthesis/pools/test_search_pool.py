@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.synthesis.environments.search_facts import GAP, facts_of
+from pipelines.synthesis.environments.search_facts import GAP, facts_of, other_names
 from pipelines.synthesis.environments.search_index import PAGE_CHARACTERS, SearchIndex, pages_of, words_of
 from pipelines.synthesis.pools.search import build_search_pool
 from schemas.document import DOCUMENT_SCHEMA, document_id, partition_of
@@ -88,6 +89,39 @@ def test_facts_of_code_are_its_definitions() -> None:
     assert facts["gather_rows"]["defaults"] == {"limit": "10", "strict": "True"}
     assert facts["gather_rows"]["parameters"] == 4
     assert CODE[facts["Harvester"]["at"] :].startswith("class Harvester")
+
+
+def test_names_beside_the_facts_are_all_that_could_be_meant_by_a_question() -> None:
+    assert set(other_names(CODE)) == {("constant", "computed"), ("function", "collect"), ("function", "finish")}
+    text = (
+        "import os\nLIMIT = 1\nif os.name:\n    LIMIT = 2\nelse:\n    def gather(): pass\n"
+        "FIRST = SECOND = 3\nTHIRD: int = 4\nFOURTH, FIFTH = 5, 6\n"
+        "class Outer:\n    SIXTH = 7\n    class Inner:\n        pass\n"
+        "def lone():\n    SEVENTH = 8\n    return [EIGHTH for EIGHTH in ()]\n"
+    )
+    assert sorted(other_names(text)) == [
+        ("class", "Inner"),
+        *(("constant", name) for name in ("FIFTH", "FIRST", "FOURTH", "LIMIT", "SECOND", "THIRD")),
+        ("function", "gather"),
+    ]
+    assert list(other_names("It says:\n\n    def gather(rows):\n  class Barn {")) == [
+        ("function", "gather"),
+        ("class", "Barn"),
+    ]
+
+
+def test_what_another_definition_could_be_meant_by_is_no_fact_of_a_pool(tmp_path: Path) -> None:
+    body = "    rows = list(source)\n" * 60
+    plain = f"import os\n\ndef gather_rows(source):\n{body}\n\ndef winnow_rows(source, sieve):\n{body}"
+    method = (
+        f"import os\n\nclass Harvester:\n    def gather_rows(self, one, two):\n    {body.replace('    ', '        ')}"
+    )
+    parts = write_corpus(tmp_path / "kept", [("a.py", plain), ("b.py", method)], 1)
+    build_search_pool(parts, tmp_path / "pool", 500, 10_000_000)
+    lines = (tmp_path / "pool" / "facts.jsonl").read_text().splitlines()
+    subjects = {json.loads(line)["subject"] for line in lines}
+    assert "winnow_rows" in subjects
+    assert "gather_rows" not in subjects
 
 
 def test_facts_of_prose_are_sentences_with_a_gap() -> None:
