@@ -27,9 +27,10 @@ from pipelines.synthesis.sandbox.trees import walk
 from pipelines.synthesis.sandbox.workspace import FIRST_TIME, MOUNT_NAME
 from schemas.errors import UsageError
 
-__all__ = ["NEEDED_TOOLS", "OUTPUT_CHARACTERS", "Shell", "has_git"]
+__all__ = ["NEEDED_TOOLS", "NOTHING_SHOWN", "OUTPUT_CHARACTERS", "Shell", "has_git"]
 
 OUTPUT_CHARACTERS = 12_000
+NOTHING_SHOWN = "no output"
 NEEDED_TOOLS = (
     *("bash", "awk", "basename", "cat", "chmod", "comm", "cut", "find", "grep", "gzip", "head", "ls", "mkdir", "mv"),
     *("rmdir", "sed", "sort", "tail", "tar", "tr", "uniq", "wc", "xargs"),
@@ -120,7 +121,7 @@ class Shell:
             advice = f". {WAITED}" if ran.reason == "wall" else ""
             return ToolResult(f"{text}\nstopped: {said}{advice}".lstrip("\n"), True, "timeout")
         if ran.exit_code == 0:
-            return ToolResult(text or "no output")
+            return ToolResult(text or NOTHING_SHOWN)
         text = f"{text}\nexit code {ran.exit_code}".lstrip("\n")
         commands = simple_commands(command)
         asked = ran.exit_code == 1 and bool(commands) and commands[-1][0] in _ASKING
@@ -184,9 +185,9 @@ class Shell:
         for parent, folders, names in walk(self._workspace.root):
             folders[:] = [name for name in folders if name != ".git"]
             for name in (*names, *folders, "."):
-                path = Path(parent, name)
+                path = f"{parent}/{name}"  # text: a thousand files are looked at after every command
                 try:
-                    if path.lstat().st_mtime > CHANGED_AFTER:
+                    if os.lstat(path).st_mtime > CHANGED_AFTER:
                         os.utime(path, (stamp, stamp), follow_symlinks=False)
                 except OSError:
                     continue  # closed to us by its permissions: its time then shows in no listing either

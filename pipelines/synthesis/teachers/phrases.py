@@ -73,8 +73,8 @@ _RECOVERIES = {  # kind of mistake: what is thought after it
         "The calendar does not know that: {said}. Corrected.",
     ),
     "bad_code": (
-        "My snippet was wrong, not the module: {said}. I correct the snippet.",
-        "The program stopped with an error of mine, easily mended.",
+        "My own snippet was wrong: {said}. I correct it.",
+        "{said}: an error of mine in the program, easily mended.",
     ),
     "misspelt_command": (
         "A typing slip: {said}. The same command, spelt right.",
@@ -154,10 +154,18 @@ def again(generator: random.Random) -> str:
 
 def recovery(generator: random.Random, kind: str, observation: str, tool: str) -> str:
     """After a failed call: what the observation says and what is done about it."""
-    first = observation.removeprefix("Error: ").split("\n")[0]
-    said = quoted(first.removeprefix("the arguments are not valid JSON: "), 110)
+    said = quoted(_telling(observation).removeprefix("the arguments are not valid JSON: "), 110)
     options = _RECOVERIES.get(kind, ("That failed: {said}. I correct the call.", "{said}. Another try, corrected."))
     return pick(generator, *options, said=said, tool=tool)
+
+
+def _telling(observation: str) -> str:
+    """The line of a failure that says what is wrong: the first, of a traceback the error at its end."""
+    lines = observation.removeprefix("Error: ").split("\n")
+    if "Traceback (most recent call last):" in lines:
+        errors = [line for line in lines if line and not line.startswith((" ", "exit code", "Traceback"))]
+        return errors[-1] if errors else lines[0]
+    return lines[0]
 
 
 _FAULTS = {

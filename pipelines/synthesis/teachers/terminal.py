@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipelines.synthesis.environments.base import Environment, TaskSpec
 from pipelines.synthesis.environments.terminal import jobs_of
 from pipelines.synthesis.environments.terminal_jobs import Job
+from pipelines.synthesis.environments.terminal_shell import NOTHING_SHOWN
 from pipelines.synthesis.teachers import phrases
 from pipelines.synthesis.teachers.scripted import Plan, ScriptedTeacher
 
@@ -36,11 +37,11 @@ class TerminalTeacher(ScriptedTeacher):
                 if place == 0 and len(self._jobs) > 1:
                     why = phrases.pick(r, *(ON if number else FIRST), n=number + 1, w=why)
                 elif seen and r.random() < 0.35:
-                    why = phrases.pick(r, "{s}. {w}", "It says {s}. {w}", "{w} So far: {s}.", s=seen, w=why)
+                    why = phrases.pick(r, "I see {s}. {w}", "It says {s}. {w}", "{w} So far: {s}.", s=seen, w=why)
                 wrong = [(kind, {"command": command}) for kind, command in step.wrong]
                 result = yield from self.do("run", {"command": step.command}, why, wrong)
                 lines = [line for line in result.content.split("\n") if line.strip()]
-                seen = phrases.quoted(r.choice(lines[:3]), 60) if lines else ""
+                seen = phrases.quoted(r.choice(lines[:3]), 60) if lines and lines != [NOTHING_SHOWN] else ""
         opening = phrases.pick(
             r, "Everything is done.", "All as asked.", "The work is finished; nothing else was changed."
         )

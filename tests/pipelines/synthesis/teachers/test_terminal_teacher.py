@@ -84,6 +84,12 @@ def test_mistakes_fail_for_real_and_the_detectors_agree(erring: list[Trajectory]
     assert {"mistake:wrong_path", "mistake:bad_option", "mistake:malformed_arguments"} <= kinds
 
 
+def test_thoughts_do_not_quote_that_nothing_was_shown(erring: list[Trajectory]) -> None:
+    shown = [m.content for t in erring for m in t.messages if m.role == "tool"]
+    assert "no output" in shown
+    assert not [m.reasoning for t in erring for m in t.messages if "`no output`" in (m.reasoning or "")]
+
+
 def test_same_seed_same_bytes_and_replay_is_equal(environment: Environment, erring: list[Trajectory]) -> None:
     again = play(environment, 5, 1.5, 0.3)
     assert json.dumps(again.to_row()) == json.dumps(erring[5].to_row())

@@ -1,0 +1,30 @@
+"""What a scripted teacher says after a failure: the line of the observation that tells what is wrong."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pipelines.synthesis.teachers import phrases
+
+TRACEBACK = (
+    "printed before\nTraceback (most recent call last):\n"
+    '  File "/workspace/main.py", line 2, in <module>\n    pritn(x)\n    ^^^^^\n'
+    "NameError: name 'pritn' is not defined\n\nexit code 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "observation", "said"),
+    [
+        ("bad_code", TRACEBACK, "`NameError: name 'pritn' is not defined`"),
+        ("wrong_path", "Error: no such file: a.py\nmore", "`no such file: a.py`"),
+        ("malformed_arguments", "Error: the arguments are not valid JSON: Extra data", "`Extra data`"),
+    ],
+)
+def test_a_recovery_quotes_the_line_that_tells(kind: str, observation: str, said: str) -> None:
+    for seed in range(6):
+        sentence = phrases.recovery(random.Random(seed), kind, observation, "run_code")
+        assert said in sentence
+        assert "Traceback" not in sentence
