@@ -62,6 +62,8 @@ def command(
     ]
     if report.undecided:
         rows.append(("turns without a decision, trained if the model's own (see --policy)", report.undecided))
+    if report.copies and policy is None:
+        rows.append(("rows with the id of an earlier one, written too (--policy leaves them out)", report.copies))
     rows += [(f"left out: {reason}", count) for reason, count in report.left_out.most_common()]
     rows += [(f"loss: {loss}", count) for loss, count in report.losses.most_common()]
     rows += [(f"redacted: {kind}", count) for kind, count in report.redacted.most_common()]

@@ -40,12 +40,16 @@ def command(paths: tuple[str, ...], out: str, format_name: str, as_json: bool) -
     totals = _totals(rows)
     cells.append(("all", "", *(totals[name] for name in _COUNTS)))
     stdout_console().print(table(f"ingested into {out}", _COLUMNS, cells, text_columns=2))
+    if totals["copies"]:
+        said = "are the same as an earlier one (equal ids) and are in the file too: a run trains the first of them"
+        click.echo(f"{totals['copies']} trajectories {said}", err=True)
     if totals["set_aside"]:
         click.echo(f"{totals['set_aside']} set aside: {out}.set_aside.jsonl", err=True)
 
 
 _COUNTS = ("trajectories", "turns", "calls", "errors", "set_aside")
+_TOTALS = (*_COUNTS, "copies")
 
 
 def _totals(rows: list[dict[str, Any]]) -> dict[str, int]:
-    return {name: sum(row[name] for row in rows) for name in _COUNTS}
+    return {name: sum(row[name] for row in rows) for name in _TOTALS}

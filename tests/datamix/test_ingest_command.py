@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from datamix.commands.ingest import command
+from pipelines.synthesis.convert import convert_file
 from schemas.trajectory import TRAJECTORY_SCHEMA, Trajectory
 
 ROW = {
@@ -48,6 +49,25 @@ def test_json_counts_a_row_a_file(runs, tmp_path):
     aside = [json.loads(line) for line in (tmp_path / "T.parquet.set_aside.jsonl").read_text().splitlines()]
     assert [row["record"] for row in aside] == ["", "line 3"]
     assert set(aside[0]) == {"path", "record", "field", "problem", "received", "format"}
+
+
+def test_equal_runs_are_counted_kept_by_ingest_and_trained_once(runs, tmp_path):
+    (runs / "b.jsonl").write_text(json.dumps(ROW) + "\n" + json.dumps({**ROW, "messages": ROW["messages"][:2]}) + "\n")
+    out = tmp_path / "T.parquet"
+    result = CliRunner().invoke(command, [str(runs), "--out", str(out), "--json"])
+    report = json.loads(result.stdout)
+    assert (report["trajectories"], report["copies"]) == (4, 2)
+    assert [row["copies"] for row in report["files"]] == [0, 1, 1]
+    printed = CliRunner().invoke(command, [str(runs), "--out", str(out)])
+    assert "2 trajectories are the same as an earlier one (equal ids)" in printed.stderr
+    ids = pq.read_table(out, columns=["id"]).column("id").to_pylist()
+    assert (len(ids), len(set(ids))) == (4, 2)
+
+    plain = convert_file(out, "openai", tmp_path / "plain.jsonl")
+    assert (plain.read, plain.rows, plain.copies, dict(plain.left_out)) == (4, 4, 2, {})
+    decided = convert_file(out, "openai", tmp_path / "decided.jsonl", policy="all-assistant")
+    assert (decided.read, decided.rows, decided.copies) == (4, 2, 2)
+    assert dict(decided.left_out) == {"policy all-assistant: R16:same_id": 2}
 
 
 def test_a_table_is_printed_and_the_same_input_gives_the_same_bytes(runs, tmp_path):

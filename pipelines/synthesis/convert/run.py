@@ -27,8 +27,9 @@ BATCH_ROWS = 64
 @dataclass(slots=True)
 class ConvertReport:
     """What a conversion did. `undecided` are assistant turns without a mask, written as trained unless the turn is not
-    the model's own; `losses` and `left_out` count what the target could not hold. By the policy's rules: `redacted` are
-    replacements by kind, `cut_characters` what went from oversized observations."""
+    the model's own; `copies` are rows whose id an earlier row has (a policy leaves them out); `losses` and `left_out`
+    count what the target could not hold. By the policy's rules: `redacted` are replacements by kind, `cut_characters`
+    what went from oversized observations."""
 
     target: str
     read: int = 0
@@ -36,6 +37,7 @@ class ConvertReport:
     trained_turns: int = 0
     masked_turns: int = 0
     undecided: int = 0
+    copies: int = 0
     losses: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     redacted: Counter[str] = field(default_factory=Counter)
@@ -50,6 +52,7 @@ class ConvertReport:
             "trained_turns": self.trained_turns,
             "masked_turns": self.masked_turns,
             "undecided_turns": self.undecided,
+            "copies": self.copies,
             "losses": dict(self.losses),
             "left_out": dict(self.left_out),
             "redacted": dict(sorted(self.redacted.items())),
@@ -73,8 +76,8 @@ def convert_file(
     (R20).
     `history`: what a token target does where the chat template rewrites earlier turns, refuse or split.
 
-    Memory: 64 trajectories. Raises UsageError (unknown target or policy, tokenizer missing, OUT's suffix contradicts
-    the target) and InputError (no trajectory file; nothing left to write: OUT is then not written).
+    Memory: 64 trajectories and all ids. Raises UsageError (unknown target or policy, tokenizer missing, OUT's suffix
+    contradicts the target) and InputError (no trajectory file; nothing left to write: OUT is then not written).
     """
     writer = open_writer(target, tokenizer, history)
     if rules and policy is None:
@@ -115,9 +118,16 @@ def convert_rows(trajectories: Iterable[Trajectory], writer: Writer, report: Con
 
 
 def _decided(trajectories: Iterable[Trajectory], policy: Policy | None, report: ConvertReport) -> Iterator[Trajectory]:
+    seen: set[str] = set()
     for trajectory in trajectories:
         report.read += 1
         kept = [trajectory]
+        if trajectory.id in seen:
+            report.copies += 1
+            if policy is not None:
+                report.left_out[f"policy {policy.name}: R16:same_id"] += 1
+                continue
+        seen.add(trajectory.id)
         if policy is not None:
             made = decide(trajectory, policy)
             kept = made.decision.trajectories

@@ -28,7 +28,9 @@ _SHARING = {"claude-code", "pi", "codex", "toolbench", "harbor-traces"}
 class FileReport:
     """What one file gave. Turns that several records of the file share (author "copied") count once.
 
-    `turns` are assistant turns, `errors` results that the source's own structure calls wrong.
+    `turns` are assistant turns, `errors` results that the source's own structure calls wrong. `copies` are trajectories
+    whose id (what was said and done, source and task) an earlier record has: they are written too, for their outcomes
+    may differ; a run's masks step and `convert` with a policy use the first of them.
     """
 
     path: str
@@ -38,6 +40,7 @@ class FileReport:
     calls: int = 0
     errors: int = 0
     set_aside: int = 0
+    copies: int = 0
     problems: Counter[str] = field(default_factory=Counter)
 
     def add(self, item: Trajectory | SetAside) -> None:
@@ -69,6 +72,7 @@ class FileReport:
             "calls": self.calls,
             "errors": self.errors,
             "set_aside": self.set_aside,
+            "copies": self.copies,
             "problems": dict(self.problems.most_common(5)),
         }
 
@@ -152,6 +156,7 @@ def ingest_to_file(
     beside = Path(f"{out}.set_aside.jsonl")
     files = [path for path in find_files(paths) if Path(path).resolve() not in (Path(out).resolve(), beside.resolve())]
 
+    seen: set[str] = set()
     with atomic_path(beside) as temporary, open(temporary, "w", encoding="utf-8") as aside:
 
         def trajectories() -> Iterator[Trajectory]:
@@ -160,6 +165,8 @@ def ingest_to_file(
                 for item in read_file(path, format):
                     report.add(item)
                     if isinstance(item, Trajectory):
+                        report.copies += item.id in seen
+                        seen.add(item.id)
                         yield item
                     else:
                         aside.write(json.dumps(item.to_row(), ensure_ascii=False) + "\n")
