@@ -15,7 +15,15 @@ from schemas.files import read_json, write_json
 from trainer.checkpoint import load_model, whole_folder, write_tensors
 from trainer.config import LoopedConfig
 
-__all__ = ["TYPES", "export_hf", "export_llama", "refuse_variants", "unrolled_tensors"]
+__all__ = [
+    "TYPES",
+    "control_ids",
+    "export_hf",
+    "export_llama",
+    "refuse_overflow",
+    "refuse_variants",
+    "unrolled_tensors",
+]
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
@@ -90,18 +98,28 @@ def _write(checkpoint: Path, out: Path, config: dict[str, Any], tensors: dict[st
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: something lies there already. Give a new or an empty folder")
     chosen = TYPES[kind]
+    for name, tensor in tensors.items() if kind == "f16" else ():
+        refuse_overflow(checkpoint, name, tensor)
     names = [name for name in _TOKENIZER_FILES if (checkpoint / name).is_file()]
     with whole_folder(out, "Make room or give another --out", "the export") as folder:
         write_tensors({name: tensor.to(chosen) for name, tensor in tensors.items()}, folder / "model.safetensors")
         for name in names:
             shutil.copyfile(checkpoint / name, folder / name)
-        ends = _control_ids(checkpoint)
+        # without these ids generation in transformers takes those of Llama
+        ends = {f"{name}_token_id": number for name, number in control_ids(checkpoint).items()}
         write_json(folder / "config.json", {**config, **ends, "torch_dtype": str(chosen).removeprefix("torch.")})
     return [out / name for name in ("model.safetensors", *names, "config.json")]
 
 
-def _control_ids(checkpoint: Path) -> dict[str, int | None]:
-    """Ids that generation in transformers begins, ends and pads with; without them it takes those of Llama."""
+def refuse_overflow(checkpoint: str | Path, name: str, tensor: Tensor) -> None:
+    """Raise UsageError when float16 cannot hold the tensor: its largest value would become infinite."""
+    largest, most = float(tensor.abs().max()), torch.finfo(torch.float16).max
+    if largest > most:
+        raise UsageError(f"{checkpoint}: {name} holds {largest:g}, float16 ends at {most:g}. Export it as bf16 or f32")
+
+
+def control_ids(checkpoint: Path) -> dict[str, int | None]:
+    """Ids of the tokens bos, eos and pad that tokenizer_config.json names; {} without a tokenizer."""
     path = checkpoint / "tokenizer_config.json"
     if not path.is_file() or not (checkpoint / "tokenizer.json").is_file():
         return {}
@@ -109,4 +127,4 @@ def _control_ids(checkpoint: Path) -> dict[str, int | None]:
     ids = {token["content"]: token["id"] for token in read_json(checkpoint / "tokenizer.json").get("added_tokens", [])}
     spelled = {name: said.get(f"{name}_token") for name in ("bos", "eos", "pad")}
     contents = {name: token.get("content") if isinstance(token, dict) else token for name, token in spelled.items()}
-    return {f"{name}_token_id": ids.get(content) for name, content in contents.items()}
+    return {name: ids.get(content) for name, content in contents.items()}

@@ -8,7 +8,7 @@ as for Llama; and a missing `num_loops` silently means one pass, so the file is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from schemas.errors import CheckError, DatamixError, InputError, UsageError
 from schemas.files import atomic_path, read_json
 from trainer.checkpoint import load_model
 from trainer.config import LoopedConfig
-from trainer.export import refuse_variants
+from trainer.export import control_ids, refuse_overflow, refuse_variants
 
 __all__ = ["GGUF_TYPES", "export_gguf"]
 
@@ -38,16 +38,19 @@ _LAYER_NAMES = {
     "mlp.down_proj": "ffn_down",
 }
 _TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_ONE_DIGIT = r"|\\p{N}|"  # as JSON spells the part of qwen2's pattern that tells it: digits one by one
 _NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # llama.cpp's token types
 
 
-def export_gguf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> Path:
+def export_gguf(
+    checkpoint: str | Path, out: str | Path, kind: str = "bf16", say: Callable[[str], None] = lambda line: None
+) -> Path:
     """Write `out` (a .gguf file, atomically) from a checkpoint folder with its tokenizer.json; returns its path.
 
     `kind` is f32, f16, bf16 or q8_0; vectors stay f32, and q8_0 leaves matrices whose rows are no multiple of 32 in
-    f16. Raises UsageError for another kind or a variant of the loop that llama.cpp does not have, InputError for a
-    tokenizer that is no byte-level BPE, DatamixError when the gguf package is missing, CheckError when what was written
-    does not read back.
+    f16, which `say` is told. Raises UsageError for another kind, a variant of the loop that llama.cpp does not have or
+    weights too large for f16, InputError for a tokenizer that llama.cpp cannot be told, DatamixError when the gguf
+    package is missing, CheckError when what was written does not read back.
     """
     if kind not in GGUF_TYPES:
         raise UsageError(f"type {kind!r} is unknown. Types: {', '.join(GGUF_TYPES)}")
@@ -59,13 +62,20 @@ def export_gguf(checkpoint: str | Path, out: str | Path, kind: str = "bf16") -> 
         writer = gguf.GGUFWriter(temporary, _ARCHITECTURE)
         _add_keys(writer, model.config)
         _add_tokenizer(writer, Path(checkpoint), model.config.vocab_size)
+        matrices, halves = 0, 0
         for name, tensor in model.state_dict().items():
-            _add_tensor(gguf, writer, _gguf_name(name), _llama_rows(name, tensor, model.config), kind)
+            chosen = _chosen(tensor, kind)
+            matrices, halves = matrices + (tensor.dim() > 1), halves + (chosen == "f16")
+            if chosen == "f16":
+                refuse_overflow(checkpoint, name, tensor)
+            _add_tensor(gguf, writer, _gguf_name(name), _llama_rows(name, tensor, model.config), chosen)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
         _read_back(gguf, temporary, model.config, target)
+    if kind == "q8_0" and halves:
+        say(f"{target}: {halves} of {matrices} matrices are f16, since q8_0 takes rows of a multiple of 32 values only")
     return target
 
 
@@ -113,33 +123,58 @@ def _add_tokenizer(writer: Any, checkpoint: Path, vocab_size: int) -> None:
         raw = read_json(path)
     except FileNotFoundError:
         raise InputError("no such file", path=str(path), todo="A GGUF file carries its tokenizer") from None
-    if raw["model"].get("type") != "BPE" or not raw["model"].get("merges"):
-        raise InputError("not a byte-level BPE with merges", path=str(path), field="model", todo="llama.cpp needs one")
+    pre = _pre_tokenizer(raw, path)
     control = {token["id"]: token["content"] for token in raw.get("added_tokens", [])}
     spelled = {index: token for token, index in raw["model"]["vocab"].items()} | control
+    if max(spelled) >= vocab_size:
+        problem = f"token {max(spelled)}, the model's vocabulary has {vocab_size}"
+        raise InputError(problem, path=str(path), field="model.vocab", todo="It is another model's tokenizer")
     tokens = [spelled.get(index, f"<unused{index}>") for index in range(vocab_size)]
     types = [_CONTROL if i in control else _NORMAL if i in spelled else _UNUSED for i in range(vocab_size)]
     merges = [m if isinstance(m, str) else " ".join(m) for m in raw["model"]["merges"]]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(_pre_tokenizer(raw))
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_token_merges(merges)
-    ids = {content: index for index, content in control.items()}
-    config_path = checkpoint / "tokenizer_config.json"
-    config = read_json(config_path) if config_path.is_file() else {}
-    for name, add in (("eos_token", writer.add_eos_token_id), ("pad_token", writer.add_pad_token_id)):
-        if config.get(name) in ids:
-            add(ids[config[name]])
+    ids = control_ids(checkpoint)
+    if ids.get("eos") is None:  # llama.cpp would take token 11 for it, whatever that is
+        problem = "names no token of tokenizer.json that ends a turn"
+        place = str(checkpoint / "tokenizer_config.json")
+        raise InputError(problem, path=place, field="eos_token", todo="Name one, such as <|im_end|>")
+    for name, add in (
+        ("bos", writer.add_bos_token_id),
+        ("eos", writer.add_eos_token_id),
+        ("pad", writer.add_pad_token_id),
+    ):
+        if ids[name] is not None:
+            add(ids[name])
     writer.add_add_bos_token(False)
     template = checkpoint / "chat_template.jinja"
     if template.is_file():
         writer.add_chat_template(template.read_text(encoding="utf-8"))
 
 
-def _pre_tokenizer(raw: dict[str, Any]) -> str:
-    """llama.cpp's name for the way text is split: digits one by one is qwen2's pattern, else GPT-2's."""
-    return "qwen2" if r"|\\p{N}|" in json.dumps(raw.get("pre_tokenizer") or {}) else "gpt-2"
+def _pre_tokenizer(raw: dict[str, Any], path: Path) -> str:
+    """llama.cpp's name for the way text is split before the merges, which it knows for some patterns only.
+
+    Raises InputError for a tokenizer that is no byte-level BPE or splits in a way without a name here: llama.cpp would
+    load it and give other tokens than the model was trained on.
+    """
+    model, spelled = raw["model"], json.dumps(raw.get("pre_tokenizer") or {})
+    if (
+        model.get("type") != "BPE"
+        or not model.get("merges")
+        or model.get("byte_fallback")
+        or "ByteLevel" not in spelled
+    ):
+        raise InputError("not a byte-level BPE with merges", path=str(path), field="model", todo="llama.cpp needs one")
+    if _ONE_DIGIT in spelled:
+        return "qwen2"
+    if '"Split"' in spelled or '"Digits"' in spelled or '"use_regex": false' in spelled:
+        problem = "splits text by a pattern that llama.cpp is not known to have"
+        raise InputError(problem, path=str(path), field="pre_tokenizer", todo="Export to hf instead")
+    return "gpt-2"
 
 
 def _gguf_name(name: str) -> str:
@@ -160,10 +195,14 @@ def _llama_rows(name: str, tensor: Tensor, config: LoopedConfig) -> np.ndarray[A
     return array
 
 
-def _add_tensor(gguf: Any, writer: Any, name: str, array: np.ndarray[Any, Any], kind: str) -> None:
-    chosen = "f32" if array.ndim == 1 else kind
-    if chosen == "q8_0" and array.shape[-1] % 32:
-        chosen = "f16"
+def _chosen(tensor: Tensor, kind: str) -> str:
+    """How a tensor is written in a file of `kind`."""
+    if tensor.dim() == 1:
+        return "f32"
+    return "f16" if kind == "q8_0" and tensor.shape[-1] % 32 else kind
+
+
+def _add_tensor(gguf: Any, writer: Any, name: str, array: np.ndarray[Any, Any], chosen: str) -> None:
     quantization = getattr(gguf.GGMLQuantizationType, chosen.upper())
     if chosen in ("bf16", "q8_0"):
         writer.add_tensor(name, gguf.quants.quantize(array, quantization), raw_dtype=quantization)

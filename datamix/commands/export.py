@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -32,7 +33,7 @@ def command(checkpoint: str, form: str, out: str, kind: str, as_json: bool) -> N
     if form == "gguf":
         from trainer.gguf_file import export_gguf
 
-        written = [export_gguf(source, out, kind)]
+        written = [export_gguf(source, out, kind, partial(click.echo, err=True))]
     else:
         from trainer.export import export_hf, export_llama
 

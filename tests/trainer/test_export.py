@@ -83,7 +83,7 @@ def test_a_disk_that_is_full_leaves_nothing_of_an_export(
 
     _, saved = checkpoint()
     monkeypatch.setattr("trainer.checkpoint.save_file", full)
-    with pytest.raises(DatamixError, match=r"hf: the checkpoint could not be saved .*No space.* give another --out"):
+    with pytest.raises(DatamixError, match=r"hf: the export could not be saved .*No space.* give another --out"):
         export_hf(saved, tmp_path / "hf")
     gguf = pytest.importorskip("gguf")
     monkeypatch.setattr(gguf.GGUFWriter, "write_tensors_to_file", full)
