@@ -83,10 +83,16 @@ class Judge:
         return right, len(stray)
 
     def _repository(self, goal: RepositoryGoal) -> bool:
-        """Whether a repository is as wanted, asked of git itself in the sandbox."""
+        """Whether a repository is as wanted, asked of git itself in the sandbox.
+
+        Told to believe the objects alone: neither replace refs nor grafts, which only say that a history is another.
+        What its filters and hooks write is not read.
+        """
         start = self._start[goal.folder]
-        git = f"git -C {goal.folder} -c core.fsmonitor=false"
+        git = f"git --no-replace-objects -C {goal.folder} -c core.fsmonitor=false -c core.hooksPath=/dev/null"
         lines = [
+            "export GIT_GRAFT_FILE=/dev/null",
+            "exec 2> /dev/null",
             f"{git} status --porcelain",
             "echo ==",
             f"{git} ls-tree -r refs/heads/{goal.head}",

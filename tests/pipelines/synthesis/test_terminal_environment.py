@@ -84,6 +84,10 @@ def test_the_ways_to_go_wrong_fail_and_change_nothing(environment: TerminalEnvir
     assert environment.verify().success is True
 
 
+FLAT = "cd * && git rev-parse HEAD^2 > .git/merged && git reset -q --soft HEAD~1 && git commit -qm flat"
+QUIET = "git config advice.graftFileDeprecated false && mkdir -p .git/info"
+
+
 @pytest.mark.parametrize(
     ("kind", "after"),
     [
@@ -108,6 +112,11 @@ def test_the_ways_to_go_wrong_fail_and_change_nothing(environment: TerminalEnvir
         ("revert_commit", "cd * && git commit -q --allow-empty -m more"),
         ("revert_commit", "cd * && git reset -q --soft HEAD~3 && git commit -qm squashed"),
         ("merge_conflict", "cd * && git reset -q --soft HEAD~1 && git commit -qm flat"),
+        ("merge_conflict", f"{FLAT} && git replace --graft HEAD HEAD~1 $(cat .git/merged)"),
+        (
+            "merge_conflict",
+            f"{FLAT} && {QUIET} && echo $(git rev-parse HEAD HEAD~1) $(cat .git/merged) > .git/info/grafts",
+        ),
         ("merge_conflict", "cd * && echo x > untracked"),
         ("cherry_pick", "cd * && git branch -f main HEAD"),
         ("tidy_branches", "cd * && git branch topic/again"),
