@@ -56,6 +56,7 @@ _NO_HITS = re.compile(
 )
 _PLACE = re.compile(r"^\W{0,3}[\w./@+-]+\.\w+(?::\d+|\(\d+)", re.M)
 _RED = re.compile(r"\bfail|\berror|not ok", re.I)
+_NO_TESTS = re.compile(r"^(?:[= ]*no tests ran\b|Ran 0 tests\b|NO TESTS RAN\b)", re.M)  # pytest, unittest
 _BROKEN_SCRIPT = re.compile(
     r"^(?:SyntaxError|IndentationError|TabError|NameError|ModuleNotFoundError|ImportError|FileNotFoundError)\b", re.M
 )
@@ -116,6 +117,8 @@ def _judge_text(step: Step, command: str, result: Message) -> Judgement:
     red = _red_tests(step, result)
     if red:
         return Judgement("negative", red, start)
+    if step.action is not None and is_test_run(step.action) and _NO_TESTS.search(text[-TAIL_CHARS:]):
+        return Judgement("error", "no_tests", start)  # as by exit code 5: nothing was tested, whatever the summary says
     if _REJECTED.match(text[:200]):
         return Judgement("negative", "user_rejected", start)
     if _NO_HITS.match(text[:80]):

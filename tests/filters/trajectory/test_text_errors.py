@@ -186,6 +186,21 @@ def test_the_same_programs_used_wrongly_are_mistakes(
 
 
 @pytest.mark.parametrize(
+    ("command", "text", "kind"),
+    [
+        ("pytest tests/test_a.py -k nothing", "collected 0 items\n\n=== no tests ran in 0.01s ===", "error"),
+        ("python -m unittest a.py", "\n-----\nRan 0 tests in 0.000s\n\nOK", "error"),
+        ("python -m unittest a.py", "\n-----\nRan 0 tests in 0.000s\n\nNO TESTS RAN", "error"),
+        ("python -m unittest a.py", "\n-----\nRan 10 tests in 0.000s\n\nOK", "ok"),
+        ("cat notes.txt", "=== no tests ran in 0.01s ===", "ok"),
+    ],
+)
+def test_a_run_without_tests_is_told_by_its_text(make: SimpleNamespace, command: str, text: str, kind: str) -> None:
+    (judged,) = judgements(view_of(make.build(make.bash(command), make.result(text))))
+    assert (judged.kind, judged.signal) == (kind, "no_tests" if kind == "error" else "")
+
+
+@pytest.mark.parametrize(
     ("signal", "kind"),
     [
         ("exit_code=0", "ok"),
