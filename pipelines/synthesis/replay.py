@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.synthesis.environments.base import Environment, TaskSpec
+from pipelines.synthesis.rollout import tool_results
 from schemas.errors import InputError
 from schemas.trajectory import Trajectory
 
@@ -47,15 +48,13 @@ def replay(environment: Environment, trajectory: Trajectory) -> list[Difference]
             continue
         if not turn.tool_calls:
             environment.answer(turn.content)
-        for call in turn.tool_calls:
+        for result in tool_results(environment, turn):
             if position >= len(trajectory.messages) or trajectory.messages[position].role != "tool":
                 return [Difference(position, "", "a result is missing")]
             recorded = trajectory.messages[position]
-            result = environment.invoke(call)
-            if (recorded.content, recorded.error, recorded.signal) != (result.text, result.error, result.signal):
-                return [
-                    Difference(position, _shown(recorded.content, recorded.signal), _shown(result.text, result.signal))
-                ]
+            if (recorded.content, recorded.error, recorded.signal) != (result.content, result.error, result.signal):
+                shown = _shown(recorded.content, recorded.signal), _shown(result.content, result.signal)
+                return [Difference(position, *shown)]
             position += 1
     outcome = environment.verify()
     if outcome != trajectory.outcome:
