@@ -20,12 +20,14 @@ class Talk:
         """`task` is one of `environment`; its first user turn is in `opening`. `max_steps` bounds replies a turn."""
         self.messages: list[Message] = []
         self.opening = ""
+        self._settled = 0
         self._agent, self._environment, self._max_steps = agent, environment, max_steps
         self._tools = "[]" if environment is None else environment.tools_json()
         if environment is not None and task is not None:
             self.opening = environment.reset(task)
             if task.system:
                 self.messages.append(Message("system", task.system))
+        self._settled = len(self.messages)
 
     def say(self, text: str) -> Iterator[Message]:
         """Take a user's turn; yields every message that follows as it comes: replies, and results of their calls.
@@ -37,14 +39,21 @@ class Talk:
         for _ in range(self._max_steps):
             reply = self._agent.act(self.messages, self._tools)
             self.messages.append(reply)
+            if not reply.tool_calls:
+                self._settled = len(self.messages)
             yield reply
             if not reply.tool_calls:
                 if self._environment is not None:
                     self._environment.answer(reply.content)
                 return
-            for result in self._results(reply):
-                self.messages.append(result)
-                yield result
+            results = self._results(reply)
+            self.messages += results
+            self._settled = len(self.messages)
+            yield from results
+
+    def forget_unsettled(self) -> None:
+        """After an interrupt: forget the turn that got no reply, or the calls that got no result."""
+        del self.messages[self._settled :]
 
     def _results(self, reply: Message) -> list[Message]:
         if self._environment is not None:

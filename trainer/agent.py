@@ -9,7 +9,7 @@ import torch
 from pipelines.synthesis.chat import END_OF_TEXT, TURN_END, parse_reply, render_messages
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.tokens import TextTokenizer
-from schemas.errors import DatamixError
+from schemas.errors import CheckError, DatamixError
 from schemas.progress import Progress
 from schemas.recipe import EvaluateConfig
 from schemas.trajectory import Message
@@ -31,6 +31,12 @@ class ModelAgent:
         max_new_tokens: int,
         sampling: Sampling | None = None,
     ) -> None:
+        """Raises CheckError when the tokenizer has tokens that the model does not know."""
+        if tokenizer.vocab_size > model.config.vocab_size:
+            raise CheckError(
+                f"{tokenizer.folder / 'tokenizer.json'}: {tokenizer.vocab_size} tokens, the model knows "
+                f"{model.config.vocab_size}: it is another model's tokenizer. Restore it"
+            )
         self.written = 0
         self._tokenizer, self._max_new_tokens = tokenizer, max_new_tokens
         self._sampling = sampling or Sampling()

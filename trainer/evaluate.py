@@ -162,7 +162,9 @@ def _total(domains: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _say(results: dict[str, Any], progress: Progress) -> None:
-    for name, domain in [*results["heldout"].items(), ("all", results["heldout_total"])]:
+    if not results["heldout"]:
+        progress.say("held-out: the run's mixture/ has no held-out documents, so no loss is measured")
+    for name, domain in [*results["heldout"].items(), ("all", results["heldout_total"])] if results["heldout"] else ():
         losses = [f"{label} {domain[key]:.3f}" for label, key in _LOSSES if domain[key] is not None]
         progress.say(f"held-out {name}: {domain['tokens']:,} tokens, loss {', '.join(losses)}")
     loops = results["loops"]

@@ -77,8 +77,8 @@ class Decoder:
             if held != wanted:
                 break
             shared += 1
+        self._held = self._held[:shared]  # before the cache: an interrupt may come between
         self._cache.truncate(shared)
-        self._held = self._held[:shared]
         logits = torch.empty(0)
         for start in range(shared, len(prompt), _PREFILL_TOKENS):
             logits = self._feed(prompt[start : start + _PREFILL_TOKENS])

@@ -65,7 +65,12 @@ def _documents(run: Path) -> Iterator[tuple[str, str]]:
     """(domain, text) of each held-out document; reads the text of row groups that hold one, no others."""
     for path in sorted((run / "mixture").glob("part-*.parquet")):
         listed = pq.read_table(path, columns=["id", "domain", "split"])
-        kept = pq.ParquetFile(run / "corpus" / "kept" / path.name)
+        text = run / "corpus" / "kept" / path.name
+        if not text.is_file():
+            raise CheckError(
+                f"{text}: missing, and {path} names documents in it. Restore it or run the corpus step again"
+            )
+        kept = pq.ParquetFile(text)
         if kept.metadata.num_rows != listed.num_rows:
             raise CheckError(
                 f"{path}: {listed.num_rows} rows, corpus/kept/{path.name} has {kept.metadata.num_rows}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -39,7 +40,8 @@ def command(
 ) -> None:
     """Talk with a trained model in the terminal.
 
-    One line is one turn; the end of the input (Ctrl-D) ends it, so a pipe works too. With --tools the model has the
+    One line is one turn; the end of the input (Ctrl-D) ends it, so a pipe works too. Ctrl-C stops a reply, and at the
+    prompt ends the talk. With --tools the model has the
     tools of a task family, which run in the sandbox; an empty line sends the task itself. A RUN means its final
     checkpoint.
     """
@@ -53,6 +55,8 @@ def command(
 
     if family is not None and family not in family_names():
         raise UsageError(f"--tools {family!r}: families are {', '.join(family_names())}")
+    if math.isnan(temperature):
+        raise UsageError("--temperature nan: give a number from 0 on")
     sampling = Sampling(temperature=temperature)
     agent = ModelAgent(load_model(folder), load_tokenizer(folder), seed, max_new_tokens, sampling)
     with ExitStack() as stack:
@@ -80,11 +84,22 @@ def _converse(talk: Talk) -> None:
     for line in _lines():
         text = line or talk.opening
         if text:
-            for message in talk.say(text):
-                _print(message)
+            _turn(talk, text)
     outcome = talk.outcome()
     if outcome is not None:
         click.echo(f"task solved: {'yes' if outcome.success else 'no'}")
+
+
+def _turn(talk: Talk, text: str) -> None:
+    """Say it and print what follows. In a terminal Ctrl-C stops this turn and not the talk."""
+    try:
+        for message in talk.say(text):
+            _print(message)
+    except KeyboardInterrupt:
+        if not sys.stdin.isatty():
+            raise
+        talk.forget_unsettled()
+        click.secho("(stopped: what is unfinished is forgotten)", fg="red", err=True)
 
 
 def _lines() -> Iterator[str]:
@@ -94,10 +109,12 @@ def _lines() -> Iterator[str]:
             import readline  # noqa: F401  (line editing and history for input())
         while True:
             try:
-                yield input("> ").strip()
+                typed = input("> ")
             except EOFError:
                 click.echo()
                 return
+            # bytes that are no UTF-8 come as surrogates, which no tokenizer takes
+            yield typed.encode("utf-8", "surrogateescape").decode("utf-8", "replace").strip()
     for raw in sys.stdin.buffer:
         yield raw.decode("utf-8", errors="replace").strip()
 

@@ -123,6 +123,15 @@ def test_files_that_are_not_aligned_are_named(tmp_path: Path, tokenizer: TextTok
         read_heldout(run, tokenizer, 10)
 
 
+def test_text_that_is_gone_is_named(tmp_path: Path, tokenizer: TextTokenizer) -> None:
+    _write_documents(tmp_path / "run", 0, [("web", "heldout", "a")])
+    (tmp_path / "run/corpus/kept/part-00000.parquet").unlink()
+    with pytest.raises(
+        CheckError, match=r"corpus/kept/part-00000\.parquet: missing, and .*mixture/part-00000\.parquet"
+    ):
+        read_heldout(tmp_path / "run", tokenizer, 10)
+
+
 def test_unigram_counts_pretraining_rows_plus_one(tmp_path: Path, write_stage: Any) -> None:
     stages = [
         write_stage(tmp_path, "p", "pretrain", 8, [[([1, 1, 1], [False, True, True])], [([2, 1], [False, True])]]),
@@ -289,6 +298,17 @@ def test_evaluation_prints_both_losses_and_is_deterministic(trained_run: tuple[R
     assert read_json(run / "evaluate/results.json") == results
     evaluate(recipe, run, Quiet())
     assert (run / "evaluate/results.json").read_bytes() == written
+
+
+def test_without_held_out_documents_no_loss_is_measured_and_that_is_said(trained_run: tuple[Recipe, Path]) -> None:
+    recipe, run = trained_run
+    _write_documents(run, 0, [("web", "train", "the cat sat on the mat.")])
+    said: list[str] = []
+    listener = Quiet()
+    listener.say = said.append  # type: ignore[method-assign]
+    results = evaluate(recipe, run, listener)
+    assert (results["heldout"], results["heldout_total"]["loss"], results["loops"]["loss"]) == ({}, None, {})
+    assert said[0] == "held-out: the run's mixture/ has no held-out documents, so no loss is measured"
 
 
 def test_another_tokenizer_than_that_of_the_shards_is_refused(trained_run: tuple[Recipe, Path]) -> None:
