@@ -140,9 +140,9 @@ def to_message(reply: Reply, tools: str, style: str, first_call: int) -> tuple[M
         calls, content = parsed.tool_calls, parsed.content
         reasoning = "\n".join(part for part in (reasoning, parsed.reasoning) if part) or None
         problem = problem or ("malformed_call" if parsed.problem else "")
-        if not calls and not content.strip() and not problem:
-            problem = "empty"
     elif reasoning is None:
         reasoning, content = split_thinking(content, None)
+    if not calls and not content.strip() and not problem:  # all of it was thought, perhaps without an end
+        problem = "empty"
     stop = "error" if problem == "empty" else reply.stop
     return Message("assistant", content, reasoning, calls, stop=stop), problem

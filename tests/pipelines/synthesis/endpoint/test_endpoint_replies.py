@@ -97,6 +97,10 @@ def test_text_calls_in_a_native_reply_and_think_blocks_are_read() -> None:
     assert message.tool_calls[0].arguments == '{"expression": "3"}'
     message, _ = to_message(Reply(content="<think>a</think>\n\n7"), TOOLS, "native", 0)
     assert (message.reasoning, message.content) == ("a", "7")
+    for text in ("<think>a</think>", "<think>a, and on without an end"):
+        message, problem = to_message(Reply(content=text), TOOLS, "native", 0)
+        assert (message.content, message.stop, problem) == ("", "error", "empty")
+        assert (message.reasoning or "").startswith("a")
     message, problem = to_message(Reply(content="<tool_call>\n{broken"), TOOLS, "xml", 0)
     assert (message.tool_calls, problem) == ([], "malformed_call")
     _, problem = to_message(Reply(content="I just say it"), TOOLS, "react", 0)
