@@ -11,7 +11,7 @@ from typing import Any
 
 from schemas.errors import CheckError, DatamixError
 
-__all__ = ["MetricsLog", "read_metrics", "stage_totals"]
+__all__ = ["MetricsLog", "read_metrics", "stage_line", "stage_totals"]
 
 _SUMS = (
     "rows",
@@ -128,3 +128,23 @@ def stage_totals(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
             totals.setdefault("first_loss", line["loss"])
             totals["last_loss"] = line["loss"]
     return list(stages.values())
+
+
+def stage_line(totals: dict[str, Any], max_segment_tokens: int | None) -> str:
+    """What `stage_totals` gives of one stage, as a line for people."""
+    line = (
+        f"{totals['stage']}: {totals['steps']} steps, {totals['rows']} rows, {totals['tokens']:,} tokens, "
+        f"{totals['trained_tokens']:,} trained"
+    )
+    if "first_loss" in totals:
+        line += f", loss {totals['first_loss']:.3f} → {totals['last_loss']:.3f}"
+    if totals["left_out_segments"]:
+        line += (
+            f"; left out {totals['left_out_segments']} segments above train.max_segment_tokens "
+            f"{max_segment_tokens}: {totals['left_out_tokens']:,} tokens, {totals['left_out_trained_tokens']:,} trained"
+        )
+    if totals["rows_without_target"]:
+        line += f"; {totals['rows_without_target']} rows had nothing to train"
+    if not totals["trained_tokens"]:
+        line += "; NOTHING of this stage was trained"
+    return line

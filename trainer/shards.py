@@ -67,12 +67,20 @@ class StageReader:
         return self._starts[-1]
 
     def __getitem__(self, number: int) -> Row:
-        """Row `number` in file order. Raises CheckError when columns disagree or a token has no word."""
+        """Row `number` in file order.
+
+        Raises CheckError when columns disagree, a token has no word or the row is longer than its stage allows.
+        """
         if not 0 <= number < len(self):
             raise IndexError(f"stage {self.stage.name} has {len(self)} rows, not row {number}")
         position = bisect.bisect_right(self._starts, number) - 1
         inside = number - self._starts[position]
         row = self._files[position].row(inside, f"{self._names[position]}:{inside}")
+        if len(row.input_ids) > self.stage.context_tokens:
+            raise CheckError(
+                f"{row.name}: {len(row.input_ids)} tokens, the index says context_tokens {self.stage.context_tokens}. "
+                "Write the shards again"
+            )
         if row.input_ids.max(initial=0) >= self._vocab_size:
             raise CheckError(
                 f"{row.name}: token {row.input_ids.max()} in input_ids, the vocabulary has {self._vocab_size}: "

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from schemas.errors import UsageError
 from schemas.files import TEMPORARY_PREFIX, write_json
 from schemas.progress import Progress
@@ -34,10 +32,11 @@ from trainer.checkpoint import (
 from trainer.config import LoopedConfig
 from trainer.groups import plan_row
 from trainer.loader import LoaderState, ShardLoader
-from trainer.memory import keep_freed_memory
-from trainer.metrics import MetricsLog, read_metrics, stage_totals
+from trainer.memory import threads
+from trainer.metrics import MetricsLog, read_metrics, stage_line, stage_totals
 from trainer.model import LoopedTransformer
 from trainer.optimizer import learning_rate_at, make_optimizer
+from trainer.pace import Pace
 from trainer.plan import PHASES, StagePlan, changed_facts, plan_training, training_facts, training_key
 from trainer.precision import choose_precision, computes_bf16
 from trainer.sharding import shard_model
@@ -72,23 +71,10 @@ def train(recipe: Recipe, run: Path, progress: Progress, phase: str = "all") -> 
         raise UsageError(f"phase {phase!r} is not one of {', '.join(PHASES)}, all")
     with (
         join_world(recipe.train.sharding) as world,
-        _threads(recipe.train.threads, world),
+        threads(recipe.train.threads, world),
         listen_for_sigterm() as stop,
     ):
         return _Training(recipe, run, progress, world, stop).run(phase)
-
-
-@contextmanager
-def _threads(wanted: int | None, world: World) -> Iterator[None]:
-    """One thread on a CPU unless the recipe says otherwise: with the other core taken, two are slower than one."""
-    before = torch.get_num_threads()
-    if world.device.type == "cpu":
-        torch.set_num_threads(wanted or 1)
-        keep_freed_memory()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Training:
@@ -111,6 +97,7 @@ class _Training:
         self.optimizer = make_optimizer(self.model, recipe.train.weight_decay)
         self.precision = choose_precision(recipe.train.precision, world)
         self.step = 0
+        self.pace = Pace(progress.say)
 
     def run(self, phase: str) -> TrainSummary:
         start, end = self.plan.phase_steps(phase) if phase != "all" else (0, self.plan.steps)
@@ -170,6 +157,8 @@ class _Training:
         index = next(entry for entry in self.loader.stages if entry.name == stage.name)
         self.model.use_rope_theta(stage.rope_theta)
         with self._bar(f"train {stage.name}", index.tokens) as advance:
+            if self.step > stage.first_step:  # resumed inside the stage
+                advance(index.tokens * self.loader.state.cursor // stage.rows)
             while self.step < stage.end:
                 if self.step == first:  # each phase starts with fresh moments
                     self.optimizer = make_optimizer(self.model, train.weight_decay)
@@ -219,6 +208,10 @@ class _Training:
             if self.metrics is not None:
                 self.metrics.write(self._line(stage, rate, counts), time.perf_counter() - began)
             self.step += 1
+            if self.world.leads:
+                done = f"step {self.step} of {self.plan.steps} ({stage.name})"
+                left = stage.rows - self.loader.state.cursor
+                self.pace.step(done, counts.rows, counts.tokens, counts.trained_tokens, counts.loss, left)
 
     def _line(self, stage: StagePlan, rate: float, counts: StepCounts) -> dict[str, Any]:
         return {
@@ -306,21 +299,7 @@ class _Training:
             return
         self.metrics.sync()
         totals = next(t for t in stage_totals(read_metrics(self.metrics.path)) if t["stage"] == stage.name)
-        line = (
-            f"{stage.name}: {totals['steps']} steps, {totals['rows']} rows, {totals['tokens']:,} tokens, "
-            f"{totals['trained_tokens']:,} trained"
-        )
-        if "first_loss" in totals:
-            line += f", loss {totals['first_loss']:.3f} → {totals['last_loss']:.3f}"
-        if totals["left_out_segments"]:
-            line += (
-                f"; left out {totals['left_out_segments']} segments above train.max_segment_tokens "
-                f"{self.recipe.train.max_segment_tokens}: {totals['left_out_tokens']:,} tokens, "
-                f"{totals['left_out_trained_tokens']:,} trained"
-            )
-        if totals["rows_without_target"]:
-            line += f"; {totals['rows_without_target']} rows had nothing to train"
-        self.progress.say(line)
+        self.progress.say(stage_line(totals, self.recipe.train.max_segment_tokens))
 
 
 class _StepAbandoned(Exception):  # noqa: N818  (not an error: leaves the step that SIGTERM interrupted)

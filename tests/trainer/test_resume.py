@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import signal
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,49 @@ def test_a_run_spelled_wrong_is_not_made(tmp_path: Path, capsys: pytest.CaptureF
     assert left.value.code == 1
     assert "typo: no shards/index.json in this run" in capsys.readouterr().err
     assert not (tmp_path / "typo").exists()
+
+
+class _Bars(Quiet):
+    """Remembers what was said and how far each bar went."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.bars: dict[str, tuple[float, float | None]] = {}
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    @contextmanager
+    def task(self, label: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
+        def advance(amount: float) -> None:
+            self.bars[label] = (self.bars.get(label, (0, total))[0] + amount, total)
+
+        yield advance
+
+
+def test_a_bar_of_a_stage_goes_on_where_it_was(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    train(make_recipe(), tmp_path, Quiet())
+    shutil.rmtree(tmp_path / "train/checkpoints/step-11")  # one of the four steps of the last stage is done again
+    listener = _Bars()
+    train(make_recipe(), tmp_path, listener)
+    assert listener.bars == {"train sft-0": (384, 384)}
+
+
+def test_a_stage_of_which_everything_is_left_out_says_so(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
+    make_shards(tmp_path / "shards")
+    listener = _Bars()
+    train(make_recipe(max_segment_tokens=40), tmp_path, listener)
+    nothing = [line.split(":")[0] for line in listener.said if line.endswith("; NOTHING of this stage was trained")]
+    assert nothing == ["pretrain-1"]
+
+
+def test_a_row_longer_than_its_stage_is_named(
+    tmp_path: Path, write_stage: Any, random_rows: Any, make_recipe: Any
+) -> None:
+    stage = write_stage(tmp_path / "shards", "pretrain-0", "pretrain", 32, random_rows(1, [30, 3]))
+    write_index(tmp_path / "shards", ShardIndex(64, "tokenizer", "recipe", [stage]))
+    with pytest.raises(
+        CheckError, match=r"pretrain-0/part-00000\.arrow:0: 33 tokens, the index says context_tokens 32"
+    ):
+        train(make_recipe(), tmp_path, Quiet())
