@@ -14,8 +14,10 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -63,6 +65,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "masks": ("datamix.commands.masks", "Say where two mask policies differ and how much each leaves to train."),
 }
 
+_PACKAGES = ("datamix", "pipelines", "trainer")
 INTERRUPTED = 130  # 128 + SIGINT, what shells expect
 
 
@@ -134,6 +137,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         arguments.remove("--debug")
         debug = True
     _make_streams_tolerant()
+    warnings.formatwarning = _plain_warning
     _end_well_when_asked()
     sys.exit(_exit_code(arguments, debug=debug))
 
@@ -164,6 +168,10 @@ def _exit_code(arguments: list[str], *, debug: bool) -> int:
         return 1
     except Exception as error:
         _trace(debug)
+        foreign = [argument for argument in arguments if not _is_text(argument)]
+        if isinstance(error, UnicodeEncodeError) and foreign:
+            click.echo(f"datamix: {foreign[0]!r}: this name is not UTF-8, which is needed here. Rename it", err=True)
+            return 2
         hint = "" if debug else " Run again with --debug to see the trace."
         click.echo(f"datamix: unexpected {type(error).__name__}: {error}\nThis is a defect of datamix.{hint}", err=True)
         return 1
@@ -179,8 +187,27 @@ def _end_well_when_asked() -> None:
         signal.signal(signal.SIGTERM, _interrupt)
 
 
+def _plain_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning of ours as one line; one of a library with its place in the code, as Python does."""
+    home = Path(__file__).parents[1]
+    ours = any(Path(filename).is_relative_to(home / package) for package in _PACKAGES)
+    place = "datamix: warning" if ours else f"{filename}:{lineno}: {category.__name__}"
+    return f"{place}: {message}\n"
+
+
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument is text: bytes that the file system's encoding does not know come as half characters."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _trace(debug: bool) -> None:

@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.context import RunContext, StepOutput
+from pipelines.synthesis.environments.base import environment_class
 from pipelines.synthesis.pools.build import build_pools, pool_place
 from pipelines.synthesis.ranges import TaskRange, add_counts, cut_ranges, roll_out_range
 from pipelines.synthesis.requests import check_requests
+from pipelines.synthesis.sandbox import Sandbox
+from pipelines.synthesis.sandbox.bubblewrap import bubblewrap_program
 from pipelines.synthesis.sandbox.folders import remove_leftovers
 from schemas.errors import DatamixError
 from schemas.files import atomic_path
+from schemas.recipe import Recipe
 from schemas.trajectory import Trajectory
 
 __all__ = ["Rolled", "roll_out", "step"]
@@ -74,15 +78,23 @@ def roll_out(context: RunContext, pool: Path | None = None) -> Rolled:
     the recipe names one: it outlives the step, so that no finished request is made twice. However it ends, no folder of
     a sandbox stays.
     """
+    check_requests(context.recipe)
     try:
+        _say_level(context.recipe)
         return _rolled(context, pool)
     finally:
         remove_leftovers()  # of workers that were ended in the middle
 
 
+def _say_level(recipe: Recipe) -> None:
+    """Warn here, once, where the workers' sandboxes will be of a lower level (sandbox/notice.py)."""
+    wanted = {config.family for config in recipe.trajectories.synthesized}
+    if any(environment_class(family).runs_programs for family in wanted) and bubblewrap_program() is None:
+        Sandbox().close()
+
+
 def _rolled(context: RunContext, pool: Path | None) -> Rolled:
     recipe, folder = context.recipe, context.run / "trajectories"
-    check_requests(recipe)
     raw = folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     wanted = recipe.trajectories.synthesized

@@ -161,6 +161,24 @@ def test_interrupt_ends_with_130_and_a_clean_line(
     assert err.strip() == "datamix: interrupted"
 
 
+def test_a_warning_of_ours_is_one_line_and_one_of_a_library_keeps_its_place() -> None:
+    from datamix import cli
+
+    own = cli.__file__.replace("cli.py", "x.py")
+    assert cli._plain_warning("look out", UserWarning, own, 3) == "datamix: warning: look out\n"
+    assert cli._plain_warning("old", FutureWarning, "/lib/x.py", 3) == "/lib/x.py:3: FutureWarning: old\n"
+
+
+def test_a_name_that_is_no_text_is_a_usage_error_not_a_defect(tmp_path: Path) -> None:
+    out = os.fsencode(tmp_path) + b"/b\xff.parquet"
+    start = [sys.executable, "-c", "from datamix.cli import main; main()"]
+    command = [*start, "synth", "reasoning", "--n", "1", "--workers", "1", "--out", out]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 2
+    assert "is not UTF-8" in ended.stderr and "defect" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_request_to_end_is_an_interrupt() -> None:
     code = (
         "import os, signal, time, click, datamix.cli as c\n"

@@ -112,11 +112,13 @@ class Environment(ABC):
     Subclasses set `family` and `tools` (OpenAI function schemas) and implement the abstract methods. Everything is a
     function of (seed, difficulty): observations name no absolute path, no time and no memory address. `pool` says what
     a family draws its tasks from (see pools.py): nothing, code (modules of a corpus) or documents (an index over one).
+    `runs_programs` says whether its tools run programs in the sandbox.
     """
 
     family: str
     tools: Sequence[Mapping[str, Any]]
     pool: ClassVar[Literal["code", "documents"] | None] = None
+    runs_programs: ClassVar[bool] = False
 
     @property
     def left_out(self) -> Mapping[str, int]:

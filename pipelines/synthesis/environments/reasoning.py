@@ -51,6 +51,7 @@ class ReasoningEnvironment(Environment):
     """See the module. It draws from no pool; `split` is accepted because tasks differ by seed alone."""
 
     family = "reasoning"
+    runs_programs = True
 
     def __init__(
         self, pool_path: str | Path | None = None, split: str = "train", sandbox: Sandbox | None = None

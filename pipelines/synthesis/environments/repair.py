@@ -121,6 +121,7 @@ class RepairEnvironment(Environment):
     family = "repair"
     tools = TOOLS
     pool = "code"
+    runs_programs = True
 
     def __init__(
         self, pool_path: str | Path | None = None, split: str = "train", sandbox: Sandbox | None = None

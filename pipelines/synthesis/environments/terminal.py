@@ -86,6 +86,7 @@ class TerminalEnvironment(Environment):
     family = "terminal"
     tools = TOOLS
     pool = None
+    runs_programs = True
 
     def __init__(
         self, pool_path: str | Path | None = None, split: str = "train", sandbox: Sandbox | None = None

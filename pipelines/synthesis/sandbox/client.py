@@ -19,6 +19,7 @@ from typing import IO, Any, Literal
 
 from pipelines.synthesis.sandbox.bubblewrap import bubblewrap_options, bubblewrap_program
 from pipelines.synthesis.sandbox.folders import own_folder
+from pipelines.synthesis.sandbox.notice import warn_of_limits
 from pipelines.synthesis.sandbox.trees import remove_tree
 from pipelines.synthesis.sandbox.workspace import Workspace
 from schemas.errors import DatamixError, UsageError
@@ -161,6 +162,8 @@ class Sandbox:
         self.gaps: tuple[str, ...] = ()
         self.uid: int | None = None
         self._start()
+        if level == "auto" and bubblewrap is None:
+            warn_of_limits(self.gaps)
 
     def workspace(self) -> Workspace:
         """A new empty folder for code to work in. It goes when the sandbox is closed."""
