@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+_TAG = re.compile(r"</?[a-z_]+>")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
@@ -104,11 +107,31 @@ def _write(checkpoint: Path, out: Path, config: dict[str, Any], tensors: dict[st
     with whole_folder(out, "Make room or give another --out", "the export") as folder:
         write_tensors({name: tensor.to(chosen) for name, tensor in tensors.items()}, folder / "model.safetensors")
         for name in names:
-            shutil.copyfile(checkpoint / name, folder / name)
+            if name.endswith(".json"):
+                raw = _with_visible_tags(read_json(checkpoint / name))
+                (folder / name).write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            else:
+                shutil.copyfile(checkpoint / name, folder / name)
         # without these ids generation in transformers takes those of Llama
         ends = {f"{name}_token_id": number for name, number in control_ids(checkpoint).items()}
         write_json(folder / "config.json", {**config, **ends, "torch_dtype": str(chosen).removeprefix("torch.")})
     return [out / name for name in ("model.safetensors", *names, "config.json")]
+
+
+def _with_visible_tags(raw: dict[str, Any]) -> dict[str, Any]:
+    """A tokenizer's file in which tags such as <think> and <tool_call> are no special tokens, only ones of their own.
+
+    Others leave special tokens out of the text that they decode (`skip_special_tokens`, the default of servers), and a
+    reply without its tags has no calls. Ids stay what they are.
+    """
+    lists = {"added_tokens": raw.get("added_tokens"), "decoder": list((raw.get("added_tokens_decoder") or {}).values())}
+    for token in [token for tokens in lists.values() for token in tokens or []]:
+        if _TAG.fullmatch(token["content"]):
+            token["special"] = False
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        if isinstance(raw.get(name), list):
+            raw[name] = [token for token in raw[name] if not (isinstance(token, str) and _TAG.fullmatch(token))]
+    return raw
 
 
 def refuse_overflow(checkpoint: str | Path, name: str, tensor: Tensor) -> None:

@@ -209,9 +209,9 @@ class _Training:
                 self.metrics.write(self._line(stage, rate, counts), time.perf_counter() - began)
             self.step += 1
             if self.world.leads:
-                done = f"step {self.step} of {self.plan.steps} ({stage.name})"
+                place = f"step {self.step} of {self.plan.steps} ({stage.name})"
                 left = stage.rows - self.loader.state.cursor
-                self.pace.step(done, counts.rows, counts.tokens, counts.trained_tokens, counts.loss, left)
+                self.pace.step(place, counts.rows, counts.tokens, counts.trained_tokens, counts.loss, left)
 
     def _line(self, stage: StagePlan, rate: float, counts: StepCounts) -> dict[str, Any]:
         return {

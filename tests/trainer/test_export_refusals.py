@@ -144,3 +144,22 @@ def test_no_token_that_ends_a_turn_is_refused(tmp_path: Path, save: Save, config
         write_json(checkpoint / "tokenizer_config.json", config)
     with pytest.raises(InputError, match=r"tokenizer_config\.json: field 'eos_token': names no token"):
         export_gguf(checkpoint, tmp_path / "m.gguf")
+
+
+def test_tags_of_calls_and_thoughts_stay_in_text_that_others_decode(tmp_path: Path, save: Save) -> None:
+    checkpoint = save()
+    special = {"additional_special_tokens": ["<|im_start|>", "<think>", "</tool_call>"], "eos_token": "<|im_end|>"}
+    write_json(checkpoint / "tokenizer_config.json", special)
+    export_hf(checkpoint, tmp_path / "hf")
+    before = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    after = Tokenizer.from_file(str(tmp_path / "hf/tokenizer.json"))
+    text = "<think>the cat</think><tool_call>sat</tool_call><|im_end|>"
+    ids = after.encode(text).ids
+    assert ids == before.encode(text).ids
+    assert before.decode(ids, skip_special_tokens=True) == "the catsat"
+    assert after.decode(ids, skip_special_tokens=True) == "<think>the cat</think><tool_call>sat</tool_call>"
+    assert after.get_vocab() == before.get_vocab()
+    assert read_json(tmp_path / "hf/tokenizer_config.json") == {
+        **special,
+        "additional_special_tokens": ["<|im_start|>"],
+    }
