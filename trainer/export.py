@@ -49,7 +49,8 @@ def export_llama(checkpoint: str | Path, out: str | Path, kind: str = "bf16") ->
     """Write the same function as a plain Llama that has every layer as often as it is run, each weight repeated.
 
     Exact only where no norm stands between the passes: raises UsageError unless `skip_loop_final_norm` is true or
-    there is one pass, and for variants other than `loop_middle_layers`. Files grow by the number of passes.
+    there is one pass, for variants other than `loop_middle_layers`, and where the heads do not divide the hidden size,
+    which transformers takes for no Llama. Files grow by the number of passes.
     """
     model = load_model(checkpoint)
     config = model.config
@@ -58,6 +59,11 @@ def export_llama(checkpoint: str | Path, out: str | Path, kind: str = "bf16") ->
         raise UsageError(
             f"{checkpoint}: skip_loop_final_norm is false, so a norm stands between its {config.num_loops} passes and "
             "no plain Llama computes the same. Export to hf or gguf (architecture nanbeige)"
+        )
+    if config.hidden_size % config.num_attention_heads:
+        raise UsageError(
+            f"{checkpoint}: hidden_size {config.hidden_size} is no multiple of its {config.num_attention_heads} heads: "
+            "transformers takes no such Llama. Export to hf or gguf (architecture nanbeige)"
         )
     written = {name: value for name, value in config.to_json().items() if "loop" not in name}
     written |= {

@@ -26,6 +26,7 @@ __all__ = ["GGUF_TYPES", "export_gguf"]
 
 GGUF_TYPES = ("f32", "f16", "bf16", "q8_0")
 _ARCHITECTURE = "nanbeige"
+_MOST_LAYERS = 512  # LLAMA_MAX_LAYERS; those of every pass count
 _LAYER_NAMES = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -57,6 +58,9 @@ def export_gguf(
     gguf = _package()
     model = load_model(checkpoint)
     refuse_variants(checkpoint, model.config, "gguf", allowed=())
+    run = model.config.num_hidden_layers * model.config.num_loops
+    if run > _MOST_LAYERS:
+        raise UsageError(f"{checkpoint}: {run} layers are run in all passes, llama.cpp takes {_MOST_LAYERS} at most")
     target = Path(out)
     with _told_when_full(target), atomic_path(target) as temporary:
         writer = gguf.GGUFWriter(temporary, _ARCHITECTURE)

@@ -40,7 +40,7 @@ from trainer.pace import Pace
 from trainer.plan import PHASES, StagePlan, changed_facts, plan_training, training_facts, training_key
 from trainer.precision import choose_precision, computes_bf16
 from trainer.sharding import shard_model
-from trainer.signals import StopRequest, TrainingStopped, listen_for_sigterm
+from trainer.signals import StopRequest, listen_for_signals
 from trainer.step import NonFiniteError, StepCounts, StepSettings, gradient_step
 from trainer.world import World, join_world
 
@@ -65,14 +65,14 @@ def train(recipe: Recipe, run: Path, progress: Progress, phase: str = "all") -> 
     same recipe and shards are resumed; those of another are refused. Started by torchrun, all processes take part.
 
     Raises UsageError (other checkpoints there, wrong phase), CheckError (shard or checkpoint changed), NonFiniteError
-    (after saving), TrainingStopped (after SIGTERM and saving; its exit code is 0).
+    (after saving), TrainingStopped (after SIGTERM or Ctrl-C and saving; its exit code is 0 or 130).
     """
     if phase not in (*PHASES, "all"):
         raise UsageError(f"phase {phase!r} is not one of {', '.join(PHASES)}, all")
     with (
         join_world(recipe.train.sharding) as world,
         threads(recipe.train.threads, world),
-        listen_for_sigterm() as stop,
+        listen_for_signals(second_interrupts=world.size == 1) as stop,
     ):
         return _Training(recipe, run, progress, world, stop).run(phase)
 
@@ -223,14 +223,11 @@ class _Training:
         }
 
     def _stop_if_asked(self) -> None:
-        """Save and raise TrainingStopped when any process was sent SIGTERM."""
+        """Save and raise TrainingStopped when any process was asked to stop."""
         asked = self.world.total([float(self.stop.asked)])[0] if self.world.size > 1 else self.stop.asked
         if asked:
             self._save()
-            raise TrainingStopped(
-                f"stopped by SIGTERM after {self.step} of {self.plan.steps} steps, all saved. "
-                "The same command goes on from there"
-            )
+            raise self.stop.stopped(f"after {self.step} of {self.plan.steps} steps")
 
     def _save(self) -> None:
         """Write step-N unless it is there, publish `pretrain` at its edge, forget old checkpoints."""
@@ -278,7 +275,7 @@ class _Training:
             write_json(self.folder / "summary.json", summary)
         self.world.wait()
         if self.stop.asked and self.world.size == 1:  # came after the last step: a run must not go on to its next step
-            raise TrainingStopped(f"stopped by SIGTERM after {self.step} of {self.plan.steps} steps, all saved")
+            raise self.stop.stopped(f"after {self.step} of {self.plan.steps} steps")
         files = [self.folder / "metrics.jsonl", self.folder / "summary.json"]
         for name in ("pretrain", "final"):
             folder = self.checkpoints / name

@@ -31,8 +31,8 @@ def command(recipe: str, run: str, phase: str, overrides: tuple[str, ...], as_js
     """Train the looped model of a recipe from the shards of a run.
 
     RECIPE is a YAML file, or the name of a bundled one. Stopped at any moment (even by kill -9), the same command
-    goes on from the last checkpoint and ends with the same weights; SIGTERM saves first and exits 0. For several
-    processes: torchrun --nproc-per-node N -m trainer RECIPE RUN.
+    goes on from the last checkpoint and ends with the same weights. SIGTERM saves first and exits 0; Ctrl-C saves
+    first too, a second one stops at once. For several processes: torchrun --nproc-per-node N -m trainer RECIPE RUN.
     """
     folder = Path(run)
     if not (folder / "shards" / "index.json").is_file():

@@ -16,7 +16,7 @@ from pipelines.synthesis.chat import CONTROL_TOKENS
 from schemas.errors import InputError, UsageError
 from schemas.files import read_json, write_json
 from trainer.checkpoint import CheckpointState, save_checkpoint
-from trainer.export import export_hf
+from trainer.export import export_hf, export_llama
 from trainer.gguf_file import export_gguf
 from trainer.model import LoopedTransformer
 from trainer.optimizer import make_optimizer
@@ -163,3 +163,15 @@ def test_tags_of_calls_and_thoughts_stay_in_text_that_others_decode(tmp_path: Pa
         **special,
         "additional_special_tokens": ["<|im_start|>"],
     }
+
+
+def test_what_llama_readers_would_not_open_is_refused(tmp_path: Path, save: Save) -> None:
+    pytest.importorskip("gguf")
+    deep = save(
+        num_hidden_layers=9, num_loops=64, skip_loop_final_norm=True, num_attention_heads=3, num_key_value_heads=1
+    )
+    with pytest.raises(UsageError, match=r"576 layers are run in all passes, llama\.cpp takes 512 at most"):
+        export_gguf(deep, tmp_path / "m.gguf")
+    with pytest.raises(UsageError, match="hidden_size 32 is no multiple of its 3 heads"):
+        export_llama(deep, tmp_path / "llama")
+    assert not (tmp_path / "m.gguf").exists() and not (tmp_path / "llama").exists()

@@ -21,7 +21,7 @@ from trainer import __main__ as program
 from trainer import train as training
 from trainer.checkpoint import load_model, read_state
 from trainer.metrics import MetricsLog, read_metrics
-from trainer.signals import TrainingStopped
+from trainer.signals import TrainingStopped, listen_for_signals
 from trainer.train import train
 
 # make_shards has pretraining steps 0-6 and SFT steps 7-10; checkpoints are kept after steps 6 and 7 of pretraining
@@ -211,6 +211,24 @@ def test_sigterm_after_the_last_step_stops_what_would_come_next(
         train(make_recipe(), tmp_path, Quiet())
     assert (tmp_path / "train/summary.json").is_file()
     assert train(make_recipe(), tmp_path, Quiet()).steps == STEPS
+
+
+def test_a_second_ctrl_c_interrupts_at_once_and_ignored_signals_stay_ignored() -> None:
+    with pytest.raises(KeyboardInterrupt), listen_for_signals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.asked
+        os.kill(os.getpid(), signal.SIGINT)
+    with listen_for_signals(second_interrupts=False) as stop:  # as torchrun does
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.asked
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with listen_for_signals() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not stop.asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_stage_without_a_trained_token_is_refused_before_the_first_step(

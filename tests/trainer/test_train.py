@@ -110,13 +110,23 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("tokens", [40, 224, 500])
-def test_sigterm_saves_leaves_with_exit_code_0_and_goes_on(
-    tmp_path: Path, make_shards: Any, make_recipe: Any, uninterrupted: dict[str, str], tokens: int
+@pytest.mark.parametrize(("sent", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), (signal.SIGINT, "Ctrl-C", 130)])
+def test_a_signal_saves_leaves_with_its_exit_code_and_goes_on(
+    tmp_path: Path,
+    make_shards: Any,
+    make_recipe: Any,
+    uninterrupted: dict[str, str],
+    tokens: int,
+    sent: signal.Signals,
+    name: str,
+    code: int,
 ) -> None:
     make_shards(tmp_path / "shards")
-    with pytest.raises(TrainingStopped, match="all saved") as stopped:
-        train(make_recipe(), tmp_path, _StopAt(tokens, signal.SIGTERM))
-    assert stopped.value.exit_code == 0
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with pytest.raises(TrainingStopped, match=f"stopped by {name} after .*all saved") as stopped:
+        train(make_recipe(), tmp_path, _StopAt(tokens, sent))
+    assert stopped.value.exit_code == code
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     listener = _StopAt(10**9)
     train(make_recipe(), tmp_path, listener)
     assert listener.said[0].startswith("resumed from")
