@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from schemas.errors import CheckError, DatamixError
+from schemas.files import atomic_path
 
 __all__ = ["MetricsLog", "read_metrics", "stage_line", "stage_totals"]
 
@@ -28,7 +29,8 @@ _SUMS = (
 class MetricsLog:
     """Appends one JSON line a step to `folder`/metrics.jsonl and the time it took to timing.jsonl.
 
-    Opened with `keep_bytes`, the length that the checkpoint of a resume recorded: later lines are cut away.
+    Opened with `keep_bytes`, the length that the checkpoint of a resume recorded: later lines are cut away, from
+    timing.jsonl those of `first_step` and later, so that no step is in either file twice.
     TensorBoard files go to `folder`/tensorboard where the tensorboard package is installed.
     """
 
@@ -45,6 +47,7 @@ class MetricsLog:
         with self._told():
             self._file = open(self.path, "ab")  # noqa: SIM115  (lives as long as the training)
             self._file.truncate(keep_bytes)
+            _cut_timing(folder / "timing.jsonl", first_step)
             self._timing = open(folder / "timing.jsonl", "a", encoding="utf-8")  # noqa: SIM115
         self._board = _tensorboard(folder / "tensorboard", first_step)
 
@@ -84,6 +87,19 @@ class MetricsLog:
                 f"{self.path}: could not be written ({error}). "
                 "Mend that and run again: training goes on from the last whole checkpoint"
             ) from error
+
+
+def _cut_timing(path: Path, first_step: int) -> None:
+    """Keep the lines of steps before `first_step`; one that a kill cut in two goes."""
+    if not path.exists():
+        return
+    kept: list[str] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, TypeError, KeyError):
+            if json.loads(line)["step"] < first_step:
+                kept.append(f"{line}\n")
+    with atomic_path(path) as temporary:
+        temporary.write_text("".join(kept), encoding="utf-8")
 
 
 def _tensorboard(folder: Path, first_step: int) -> Any:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from schemas.files import sha256_file
+from schemas.progress import Quiet
 from schemas.recipe import Recipe
 from schemas.shard import ShardFile, ShardIndex, StageIndex, shard_schema, write_index
 from trainer.config import LoopedConfig
@@ -152,6 +153,16 @@ def make_recipe() -> Callable[..., Recipe]:
         )
 
     return make
+
+
+@pytest.fixture
+def pretrained(tmp_path: Path, make_shards: Any, make_recipe: Any) -> Path:
+    """A run whose pretraining is done: make_shards has steps 0-6, and those after 6 and 7 steps are kept."""
+    from trainer.train import train
+
+    make_shards(tmp_path / "run/shards")
+    train(make_recipe(), tmp_path / "run", Quiet(), "pretrain")
+    return tmp_path / "run"
 
 
 @pytest.fixture

@@ -6,34 +6,23 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from schemas.errors import CheckError, DatamixError, InputError, UsageError
+from schemas.errors import CheckError, InputError, UsageError
 from schemas.files import digest_of, read_json, sha256_file, write_json
 from schemas.progress import Quiet
 from schemas.shard import ShardIndex, write_index
 from trainer import __main__ as program
 from trainer import train as training
 from trainer.checkpoint import load_model, read_state
-from trainer.metrics import MetricsLog, read_metrics
+from trainer.metrics import read_metrics
 from trainer.signals import TrainingStopped, listen_for_signals
 from trainer.train import train
 
-# make_shards has pretraining steps 0-6 and SFT steps 7-10; checkpoints are kept after steps 6 and 7 of pretraining
-STEPS, PRETRAIN = 11, 7
-
-
-@pytest.fixture
-def pretrained(tmp_path: Path, make_shards: Any, make_recipe: Any) -> Path:
-    """A run whose pretraining is done."""
-    make_shards(tmp_path / "run/shards")
-    train(make_recipe(), tmp_path / "run", Quiet(), "pretrain")
-    return tmp_path / "run"
+STEPS = 11  # of make_shards
 
 
 def _flip(path: Path) -> None:
@@ -175,26 +164,6 @@ def test_weights_that_are_no_numbers_are_named(pretrained: Path, make_model: Any
         load_model(folder)
 
 
-def test_a_damaged_line_of_the_metrics_is_named(pretrained: Path, make_recipe: Any) -> None:
-    path = pretrained / "train/metrics.jsonl"
-    path.write_text(path.read_text().replace('"step": 1', '"step" 1 ', 1))
-    with pytest.raises(CheckError, match=r"metrics\.jsonl:2: not a line of this training"):
-        train(make_recipe(), pretrained, Quiet())
-
-
-def test_a_full_disk_under_the_metrics_names_them(tmp_path: Path) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("needs /dev/full")
-    log = MetricsLog(tmp_path, 0, 0)
-    os.dup2(os.open("/dev/full", os.O_WRONLY), log._file.fileno())
-    line = {"step": 0, "phase": "pretrain", "tokens": 4, "loss": 1.0, "grad_norm": 1.0, "learning_rate": 0.1}
-    log.write({**line, "trained_tokens": 4}, 0.1)
-    with pytest.raises(DatamixError, match=r"metrics\.jsonl: could not be written .*No space left.*run again"):
-        log.sync()
-    with suppress(DatamixError):
-        log.close()
-
-
 def test_sigterm_after_the_last_step_stops_what_would_come_next(
     tmp_path: Path, make_shards: Any, make_recipe: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,41 +226,6 @@ def test_a_run_spelled_wrong_is_not_made(tmp_path: Path, capsys: pytest.CaptureF
     assert left.value.code == 1
     assert "typo: no shards/index.json in this run" in capsys.readouterr().err
     assert not (tmp_path / "typo").exists()
-
-
-class _Bars(Quiet):
-    """Remembers what was said and how far each bar went."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.bars: dict[str, tuple[float, float | None]] = {}
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    @contextmanager
-    def task(self, label: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
-        def advance(amount: float) -> None:
-            self.bars[label] = (self.bars.get(label, (0, total))[0] + amount, total)
-
-        yield advance
-
-
-def test_a_bar_of_a_stage_goes_on_where_it_was(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
-    make_shards(tmp_path / "shards")
-    train(make_recipe(), tmp_path, Quiet())
-    shutil.rmtree(tmp_path / "train/checkpoints/step-11")  # one of the four steps of the last stage is done again
-    listener = _Bars()
-    train(make_recipe(), tmp_path, listener)
-    assert listener.bars == {"train sft-0": (384, 384)}
-
-
-def test_a_stage_of_which_everything_is_left_out_says_so(tmp_path: Path, make_shards: Any, make_recipe: Any) -> None:
-    make_shards(tmp_path / "shards")
-    listener = _Bars()
-    train(make_recipe(max_segment_tokens=40), tmp_path, listener)
-    nothing = [line.split(":")[0] for line in listener.said if line.endswith("; NOTHING of this stage was trained")]
-    assert nothing == ["pretrain-1"]
 
 
 def test_a_row_longer_than_its_stage_is_named(
