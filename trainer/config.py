@@ -100,6 +100,8 @@ _OPTIONAL: dict[str, Any] = {
     "loop_share_kv": False,
     "loop_input_injection": False,
 }
+# Options of the public code that change what is computed and have no tensor of their own, or none in every checkpoint.
+_UNKNOWN_OPTIONS = ("enable_double_loop_split", "qk_layernorm")
 _RESTORE = "Restore the checkpoint"
 _OF_TRAINING_ALONE = {"embedding_initializer_range", "loop_loss_weights"}
 
@@ -137,6 +139,12 @@ def read_config(folder: str | Path) -> LoopedConfig:
         if name in ("attention_bias", "mlp_bias", "hidden_act", "rope_scaling") and said not in (None, allowed):
             problem = f"received {said!r}, this model has {allowed!r}"
             raise InputError(problem, path=str(path), field=name, todo="Not supported")
+    for name in _UNKNOWN_OPTIONS:
+        if raw.get(name):
+            problem = f"received {raw[name]!r}, this model has no such option"
+            raise InputError(problem, path=str(path), field=name, todo="Not supported")
+    if raw.get("enable_double_loop_split") is False:  # then the public code does not look at the other field
+        values.pop("loop_middle_layers", None)
     vocab_size = values.pop("vocab_size")
     if type(vocab_size) is not int or vocab_size < 1:
         problem = f"received {vocab_size!r}, allowed are whole numbers from 1"

@@ -16,6 +16,7 @@ from pipelines.synthesis.chat import CONTROL_TOKENS
 from schemas.errors import InputError, UsageError
 from schemas.files import read_json, write_json
 from trainer.checkpoint import CheckpointState, save_checkpoint
+from trainer.config import read_config
 from trainer.export import export_hf, export_llama
 from trainer.gguf_file import export_gguf
 from trainer.model import LoopedTransformer
@@ -175,3 +176,15 @@ def test_what_llama_readers_would_not_open_is_refused(tmp_path: Path, save: Save
     with pytest.raises(UsageError, match="hidden_size 32 is no multiple of its 3 heads"):
         export_llama(deep, tmp_path / "llama")
     assert not (tmp_path / "m.gguf").exists() and not (tmp_path / "llama").exists()
+
+
+@pytest.mark.parametrize("option", ["enable_double_loop_split", "qk_layernorm"])
+def test_an_option_of_the_public_code_that_is_on_is_refused_and_off_means_off(save: Save, option: str) -> None:
+    folder = save()
+    (folder / "state.json").unlink()  # as in a foreign folder
+    _edit(folder / "config.json", lambda raw: raw.update({option: True, "loop_middle_layers": 1}))
+    with pytest.raises(InputError, match=f"field '{option}': received True, this model has no such option"):
+        read_config(folder)
+    _edit(folder / "config.json", lambda raw: raw.update({option: False}))
+    split = {"loop_middle_layers"} if option != "enable_double_loop_split" else set()
+    assert set(read_config(folder).variants) == split
