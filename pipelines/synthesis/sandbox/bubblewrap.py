@@ -37,7 +37,10 @@ def bubblewrap_options(root: Path, folders: Sequence[str], scratch_bytes: int) -
     for prefix in sorted({os.path.realpath(sys.base_prefix), *map(os.path.realpath, folders)}):
         if not prefix.startswith("/usr/"):
             options += [*_way_to(prefix), "--ro-bind", prefix, prefix]
-    return [*options, *_way_to(str(root)), "--bind", str(root), str(root), "--chdir", "/"]
+    options += [*_way_to(str(root)), "--bind", str(root), str(root), "--chdir", "/"]
+    # last, when every place is made: without root the code is their owner, and would leave things to later runs there
+    options += ["--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    return [*options, "--remount-ro", "/"]
 
 
 def _way_to(path: str) -> list[str]:

@@ -171,10 +171,7 @@ def _child(request: dict[str, Any], state: dict[str, Any], *pipes: int) -> None:
         os.closerange(4, 256)
         limits = dict(request["limits"])
         limits["processes"] += state["busy_processes"]
-        try:
-            os.chdir(request["folder"])  # with our rights: an earlier run may have closed it to its own user
-        except OSError:
-            os.chdir("/")
+        _enter(request["folder"])
         isolation.apply_limits(limits, state["uid"])
         code = _perform(request)
     except BaseException:
@@ -184,6 +181,25 @@ def _child(request: dict[str, Any], state: dict[str, Any], *pipes: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _enter(folder: str) -> None:
+    """Work in the run's folder, which an earlier run may have closed to its own user, or else in /.
+
+    Root's rights pass closed folders; as the folder's owner we open it for a moment. So a run sees the same for both.
+    """
+    try:
+        try:
+            os.chdir(folder)
+        except PermissionError:
+            mode = os.lstat(folder).st_mode
+            if not stat.S_ISDIR(mode):
+                raise
+            os.chmod(folder, stat.S_IMODE(mode) | stat.S_IRWXU)
+            os.chdir(folder)
+            os.chmod(folder, stat.S_IMODE(mode))
+    except OSError:
+        os.chdir("/")
 
 
 def _perform(request: dict[str, Any]) -> int:
