@@ -234,10 +234,14 @@ def _work_folder(target: Path) -> Iterator[Path]:
         raise UsageError(f"--out {target}: is a folder. Name a file to write")
     if target.exists() and not target.is_file():
         raise UsageError(f"--out {target}: is a device or a pipe. Name a file to write")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f"{_WORK_PREFIX}*"):
-        _remove_if_left(left)
-    with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=target.parent) as folder:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f"{_WORK_PREFIX}*"):
+            _remove_if_left(left)
+        made = tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=target.parent)
+    except OSError as error:
+        raise UsageError(f"--out {target}: cannot be written: {error.strerror}. Name another place") from None
+    with made as folder:
         new = Path(folder, f"new-{_LOCK}")
         with open(new, "wb") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)

@@ -143,6 +143,14 @@ def test_what_a_killed_call_left_goes_with_the_next_one_and_a_running_one_keeps_
     assert sorted(path.name for path in tmp_path.iterdir()) == [".tmp-synth-begun", ".tmp-synth-running", "R.parquet"]
 
 
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    out = tmp_path / "file" / "F.parquet"
+    error = run(synth, "reasoning", "--n", 1, "--out", out, "--workers", 1).exception
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(f"--out {out}: cannot be written: ")
+
+
 def test_a_pipe_as_the_output_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     error = run(synth, "reasoning", "--n", 1, "--out", tmp_path / "pipe", "--workers", 1).exception
