@@ -19,7 +19,9 @@ def find_checkpoint(place: str | Path) -> Path:
         if (folder / "config.json").is_file():
             return folder
     if (path / "run.json").is_file() or (path / "shards").is_dir():
-        problem, todo = "no final checkpoint in this run", "Train it to its end, or give one of its step-N folders"
+        there = sorted(found.parent.name for found in path.glob("train/checkpoints/*/config.json"))
+        named = f", or give one of train/checkpoints/: {', '.join(there)}" if there else ""
+        problem, todo = "no final checkpoint in this run", f"Train it to its end{named}"
     else:
         problem, todo = "no checkpoint (no config.json)", "Give a checkpoint's folder, or a run that is trained"
     raise InputError(problem, path=str(path), todo=todo)

@@ -132,9 +132,11 @@ class _Training:
         if latest is None:
             return 0
         state = read_state(latest)
-        changed = (
-            changed_facts(state.made_with, self.facts, state.phase) if state.made_with else ["the recipe or the shards"]
-        )
+        self.precision = choose_precision(self.recipe.train.precision, self.world, before=state.precision)
+        changed = ["the recipe or the shards"]
+        if state.made_with:  # a precision that auto chose is the same as that one by its name
+            before = {**state.made_with, "train.precision": state.precision}
+            changed = changed_facts(before, {**self.facts, "train.precision": self.precision}, state.phase)
         if state.key != self.key and changed:
             shown = "; ".join(changed[:6]) + (f"; and {len(changed) - 6} more" if len(changed) > 6 else "")
             raise UsageError(
@@ -144,7 +146,6 @@ class _Training:
         state = restore(latest, self.model, self.optimizer)
         self.loader.seek(LoaderState(**state.loader))
         self.step = state.step
-        self.precision = choose_precision(self.recipe.train.precision, self.world, before=state.precision)
         if self.world.leads:
             self.progress.say(f"resumed from {latest}: {self.step} of {self.plan.steps} steps were done")
             self._publish_pretrain()
@@ -206,21 +207,13 @@ class _Training:
             ) from None
         else:
             if self.metrics is not None:
-                self.metrics.write(self._line(stage, rate, counts), time.perf_counter() - began)
+                line = {"step": self.step, "phase": stage.phase, "stage": stage.name, "learning_rate": rate}
+                self.metrics.write({**line, **asdict(counts)}, time.perf_counter() - began)
             self.step += 1
             if self.world.leads:
                 place = f"step {self.step} of {self.plan.steps} ({stage.name})"
                 left = stage.rows - self.loader.state.cursor
                 self.pace.step(place, counts.rows, counts.tokens, counts.trained_tokens, counts.loss, left)
-
-    def _line(self, stage: StagePlan, rate: float, counts: StepCounts) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "phase": stage.phase,
-            "stage": stage.name,
-            "learning_rate": rate,
-            **asdict(counts),
-        }
 
     def _stop_if_asked(self) -> None:
         """Save and raise TrainingStopped when any process was asked to stop."""

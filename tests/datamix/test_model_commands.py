@@ -87,7 +87,10 @@ def test_what_is_no_checkpoint_is_named(small_run: Path, tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"no checkpoint \(no config\.json\)"):
         find_checkpoint(tmp_path)
     (tmp_path / "shards").mkdir()
-    with pytest.raises(InputError, match="no final checkpoint in this run"):
+    with pytest.raises(InputError, match=r"no final checkpoint in this run\. Train it to its end$"):
+        find_checkpoint(tmp_path)
+    shutil.copytree(small_run / "train/checkpoints/pretrain", tmp_path / "train/checkpoints/pretrain")
+    with pytest.raises(InputError, match=r"to its end, or give one of train/checkpoints/: pretrain$"):
         find_checkpoint(tmp_path)
 
 

@@ -88,6 +88,13 @@ def test_the_rate_of_sft_may_be_chosen_after_pretraining_and_not_later(
         train(make_recipe(sft_learning_rate=0.02), pretrained, Quiet())
 
 
+def test_a_precision_that_the_device_chose_may_be_named(pretrained: Path, make_recipe: Any) -> None:
+    with pytest.raises(UsageError, match=r"another training \(train\.precision was fp32, is bf16\)"):
+        train(make_recipe(precision="bf16"), pretrained, Quiet())
+    assert train(make_recipe(precision="auto"), pretrained, Quiet()).steps == STEPS  # keeps what it began with
+    assert read_json(pretrained / "train/summary.json")["precision"] == "fp32"
+
+
 def test_a_checkpoint_without_the_recipe_in_it_is_still_resumed(pretrained: Path, make_recipe: Any) -> None:
     path = pretrained / "train/checkpoints/step-7/state.json"
     state = {name: value for name, value in read_json(path).items() if name not in ("digest", "made_with")}
