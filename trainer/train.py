@@ -41,7 +41,7 @@ from trainer.plan import PHASES, StagePlan, changed_facts, plan_training, traini
 from trainer.precision import choose_precision, computes_bf16
 from trainer.sharding import shard_model
 from trainer.signals import StopRequest, listen_for_signals
-from trainer.step import NonFiniteError, StepCounts, StepSettings, gradient_step
+from trainer.step import NonFiniteError, StepSettings, gradient_step
 from trainer.world import World, join_world
 
 __all__ = ["TrainSummary", "train"]
