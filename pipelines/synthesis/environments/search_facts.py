@@ -69,15 +69,16 @@ def other_names(text: str) -> Iterator[tuple[str, str]]:
             continue  # names of their own
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield "constant", node.id
-        plain = isinstance(node, ast.Assign) and id(node) in direct and _constant(node) is not None
-        waiting += [node.value] if plain else ast.iter_child_nodes(node)  # type: ignore[attr-defined]
+        if isinstance(node, ast.Assign) and id(node) in direct and _constant(node) is not None:
+            continue  # a fact: a literal gives no other name a value
+        waiting += ast.iter_child_nodes(node)
 
 
 def _constant(node: ast.Assign) -> str | None:
     """The name that a plain assignment of a literal gives a value."""
     target = node.targets[0]
-    single = len(node.targets) == 1 and isinstance(target, ast.Name) and _literal(node.value) is not None
-    return target.id if single else None  # type: ignore[union-attr]
+    single = len(node.targets) == 1 and _literal(node.value) is not None
+    return target.id if single and isinstance(target, ast.Name) else None
 
 
 def _definitions(tree: ast.Module, source: SourceText) -> Iterator[Fact]:

@@ -149,6 +149,21 @@ def test_a_foreign_cell_and_a_foreign_event_are_seen_and_a_saved_copy_is_not(
     assert environment.verdict().touched == [f"event {path} {event.uid}"]
 
 
+def test_a_reply_with_the_whole_list_in_it_answers_nothing(
+    environment: OfficeEnvironment, solved: dict[str, Done]
+) -> None:
+    task, calls, answer = solved["reply"]
+    last = max(n for n, call in enumerate(calls) if call.name == "draft_mail")
+    environment.reset(task)
+    asked = json.loads(calls[last].arguments)
+    schema = environment.invoke(ToolCall("c", "query_database", json.dumps({"sql": "SELECT name FROM sqlite_master"})))
+    table = schema.text.split("\n")[1]
+    orders = environment.invoke(ToolCall("c", "query_database", json.dumps({"sql": f"SELECT * FROM {table}"}))).text
+    dumped = {**asked, "body": asked["body"] + "\n" + orders}
+    perform(environment, task, [*calls[:last], ToolCall("c", "draft_mail", json.dumps(dumped))], answer)
+    assert "which nobody asked about" in str(environment.verify().verified_by)
+
+
 def test_replies_must_go_to_the_right_person_once(environment: OfficeEnvironment, solved: dict[str, Done]) -> None:
     task, calls, answer = solved["reply"]
     last = max(n for n, call in enumerate(calls) if call.name == "draft_mail")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from email.utils import parseaddr
 from typing import Any
@@ -117,7 +118,9 @@ def make_replies(b: Builder, budget: float) -> Goal:
         "two decimals, numbers of pieces), goes to the Reply-To address if there is one, else to the sender, and "
         "carries the Message-ID in In-Reply-To. Mails that ask nothing get no reply."
     )
-    wants = tuple(_reply_want(one) for one in letters if one.asks)
+    told = {number: (number,) for number, *_ in orders} | {n: (n, amount(price)) for n, (price, _) in prices.items()}
+    ordered = {number: article for number, _, article, *_ in orders}
+    wants = tuple(_reply_want(one, told, ordered) for one in letters if one.asks)
     tools = frozenset({"query_database", "draft_mail", "delete_file"})
     return Goal("reply", text, wants, tools, Replies(inbox, sheet, table, tuple(letters)))
 
@@ -162,7 +165,15 @@ def states(body: str, fact: str) -> bool:
     return re.search(pattern, _THOUSANDS.sub("", body), re.I) is not None
 
 
-def _reply_want(wanted: Letter) -> Want:
+def _reply_want(wanted: Letter, told: Mapping[str, tuple[str, ...]], ordered: Mapping[str, str]) -> Want:
+    """`told` are all orders and articles with what a text about them states, `ordered` the article of every order.
+
+    A reply that pours out the whole list has every fact asked for in it and answers nothing: it may tell of what was
+    asked about, and of the articles of these orders.
+    """
+    asked = {ask.key for ask in wanted.asks}
+    near = asked | {ordered[key] for key in asked if key in ordered}
+
     def test(final: Final) -> tuple[str, set[Atom]]:
         found = [one for one in final.drafts if one[1].get("in-reply-to", "") == wanted.identity]
         owned: set[Atom] = {("file", path) for path, _, _ in found}
@@ -173,7 +184,12 @@ def _reply_want(wanted: Letter) -> Want:
         if to != wanted.answer_to.lower() or "," in headers.get("to", ""):
             return f"it goes to {to}, not to {wanted.answer_to}", owned
         missing = [fact for ask in wanted.asks for fact in ask.facts if not states(body, fact)]
-        return (f"it does not state {missing[0]}" if missing else ""), owned
+        if missing:
+            return f"it does not state {missing[0]}", owned
+        for key in sorted(asked, key=len, reverse=True):  # an article's name may be within another's
+            body = body.replace(key, "")
+        others = [key for key, facts in told.items() if key not in near and all(states(body, fact) for fact in facts)]
+        return (f"it tells of {others[0]}, which nobody asked about" if others else ""), owned
 
     return Want(f"reply to {wanted.path}", test=test)
 
