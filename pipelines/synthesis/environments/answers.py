@@ -11,6 +11,7 @@ _ANSWER = re.compile(r"answer(?:[ \t*]*(?P<n>\d{1,6}))?[ \t*]*[:=](?P<text>.*)",
 _AROUND = " \t\r\f\v\xa0*"  # blanks and the marks of bold text
 _QUOTES = " \t\"'`*_“”.…"
 _LITERAL = " \t\"'`"  # around a value that is a mark itself
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?")
 
 
@@ -38,7 +39,7 @@ def same_text_answer(given: str, wanted: str) -> bool:
     given, wanted = (" ".join(text.strip(_QUOTES).split()) for text in (given, wanted))
     if given.casefold() == wanted.casefold():
         return True
-    number = given.replace(",", "")
+    number = _THOUSANDS.sub("", given)
     if not _NUMBER.fullmatch(number) or not _NUMBER.fullmatch(wanted):
         return False
     try:

@@ -59,3 +59,11 @@ def test_an_answer_that_is_a_mark_is_not_given_by_silence_or_another_mark(wanted
     assert not same_text_answer("", wanted)
     assert not same_text_answer("''", wanted)
     assert not same_text_answer("''.'*'_'…", wanted)
+
+
+def test_commas_stand_between_thousands_only() -> None:
+    for same in (same_answer, same_text_answer):
+        assert same("1,234,567", "1234567")
+        assert not same("3,0", "30")
+        assert not same("12,34", "1234")
+        assert not same("1,2345", "12345")

@@ -16,6 +16,8 @@ MAX_BITS = 4096  # of a number that the calculator makes
 # an exponent of three digits at most: 1e999999999 would be written out
 _WRITTEN_NUMBER = re.compile(r"[+-]?[\d.]{1,2000}(?:e[+-]?\d{1,3}|/\d{1,2000})?", re.I)
 
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # 3,0 is not thirty
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -61,7 +63,7 @@ def same_answer(given: str, wanted: str) -> bool:
     given = given.strip().strip("$*`.").strip()
     if given.casefold() == wanted.casefold():
         return True
-    plain = given.replace(" ", "").replace(",", "")
+    plain = _THOUSANDS.sub("", given.replace(" ", ""))
     if not _WRITTEN_NUMBER.fullmatch(plain):
         return False
     try:
