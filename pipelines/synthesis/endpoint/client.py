@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -72,6 +73,8 @@ class EndpointClient:
         self.usage = Usage()
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self._abandoned = False
+        self._waiting: list[SimpleQueue[tuple[bytes, BaseException | None]]] = []  # one for every request under way
         self._in_a_row = 0  # requests that failed for good
         self._troubles: Counter[str] = Counter()  # attempts that failed, also those that were made again
         self._worked = False
@@ -90,6 +93,14 @@ class EndpointClient:
         """{problem: attempts} of all attempts that failed so far, whatever came of sending them again."""
         with self._lock:
             return dict(self._troubles)
+
+    def abandon(self) -> None:
+        """Stop, and wait for no reply that is under way: the requests count as lost."""
+        self.stop()
+        with self._lock:
+            self._abandoned = True
+            for waiting in self._waiting:
+                waiting.put((b"", Stopped("closed")))
 
     def stop(self) -> None:
         """Let nobody start another request; those that wait raise Stopped."""
@@ -180,7 +191,11 @@ class EndpointClient:
         try:
             ticket = self._limiter.acquire(guess)
             try:
-                body = self._transport.send(request, worked=self._worked)
+                body = self._send(request)
+            except Stopped:
+                usage = {"prompt": bound, "completion": self.settings.max_tokens, "estimated": True}
+                entry["lost"] = "interrupted"
+                raise
             except Failure as failure:
                 if failure.billed:
                     usage = {"prompt": bound, "completion": self.settings.max_tokens, "estimated": True}
@@ -200,6 +215,31 @@ class EndpointClient:
         finally:
             self._budget.settle(reserved, self._budget.cost(usage["prompt"], usage["completion"]))
             self._book(entry, usage)
+
+    def _send(self, request: dict[str, Any]) -> bytes:
+        """One body from the transport, in a thread of its own: `abandon` need not wait for a slow endpoint.
+
+        Raises what `Transport.send` does, and Stopped when it was abandoned.
+        """
+        came: SimpleQueue[tuple[bytes, BaseException | None]] = SimpleQueue()
+
+        def fetch() -> None:
+            try:
+                came.put((self._transport.send(request, worked=self._worked), None))
+            except BaseException as error:
+                came.put((b"", error))
+
+        with self._lock:
+            if self._abandoned:
+                raise Stopped("closed")
+            self._waiting.append(came)
+        threading.Thread(target=fetch, name="request", daemon=True).start()
+        body, error = came.get()
+        with self._lock:
+            self._waiting.remove(came)
+        if error is not None:
+            raise error
+        return body
 
     def _book(self, entry: dict[str, Any], usage: dict[str, Any]) -> None:
         """Count and journal a reply, or a request that may be billed without one."""

@@ -47,15 +47,18 @@ def roll_out_with_endpoint(work: TaskRange, journal: Path, progress: Progress) -
                 label=f"endpoint ({work.config.family})",
                 count=len(work.tasks),
             )
-            for trajectory in made:
-                place = (trajectory.task.seed or 0, trajectory.task.difficulty or 0.0)
-                done[place] += 1
-                if trajectory.id in seen:
-                    ledger.reject(*place, "same_as_another_sample", trajectory.id)
-                elif ledger.replays(environment, trajectory):
-                    seen.add(trajectory.id)
-                    ledger.accept(trajectory)
-                    yield trajectory
+            try:
+                for trajectory in made:
+                    place = (trajectory.task.seed or 0, trajectory.task.difficulty or 0.0)
+                    done[place] += 1
+                    if trajectory.id in seen:
+                        ledger.reject(*place, "same_as_another_sample", trajectory.id)
+                    elif ledger.replays(environment, trajectory):
+                        seen.add(trajectory.id)
+                        ledger.accept(trajectory)
+                        yield trajectory
+            except KeyboardInterrupt as interrupt:  # here or there: nothing that is under way is waited for
+                made.throw(interrupt)
 
     write_rollouts(work.out, rolled())
     if report.stopped:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -116,7 +116,7 @@ def roll_out_endpoint(
     *,
     label: str = "endpoint",
     count: int | None = None,
-) -> Iterator[Trajectory]:
+) -> Generator[Trajectory, None, None]:
     """Let the endpoint do `settings.samples` attempts at every task, `settings.concurrency` at once.
 
     Gives trajectories in order. `tasks` is drawn from lazily, in the caller's thread; `open_family` gives a new
@@ -183,8 +183,11 @@ class _Workers:
     def __enter__(self) -> _Workers:
         return self
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *failure: object) -> None:
+        """End the threads. What is under way is waited for and kept, but not when somebody interrupts the work."""
         self._closing = True
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._client.abandon()
         self._client.stop()
         for _ in self._threads:
             self._jobs.put(None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +221,7 @@ def test_a_caller_that_stops_early_leaves_no_thread_and_no_environment(kit: Any,
     OPENED.clear()
     rolled = roll_out_endpoint(tasks(50), open_family, config(server.url, concurrency=5), tmp_path / "j", Quiet())
     assert next(rolled).outcome.success is True
-    rolled.close()  # type: ignore[attr-defined]
+    rolled.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "endpoint"]
     assert OPENED
     assert all(environment.closed for environment in OPENED)
@@ -245,3 +247,23 @@ def test_many_threads_give_what_one_gives(kit: Any) -> None:
     one, _ = run(config(server.url, concurrency=1), 40)
     many, _ = run(config(server.url, concurrency=32, samples=1), 40)
     assert many == one
+
+
+def test_an_interrupt_waits_for_no_slow_reply_and_counts_its_request_as_lost(kit: Any, tmp_path: Path) -> None:
+    quick = tasks(1)[0].instruction
+
+    def script(number: int, body: dict[str, Any]) -> Any:
+        asked = next(message["content"] for message in body["messages"] if message["role"] == "user")
+        return kit.completion("1") if asked == quick else replace(kit.completion("1"), hang_s=50)
+
+    server = kit.serve(script)
+    settings = config(server.url, concurrency=2, retries=0, timeout_s=50)
+    made = roll_out_endpoint(tasks(2), open_family, settings, tmp_path / "journal", Quiet(), EndpointReport())
+    next(made)
+    while len(server.seen) < 2:
+        time.sleep(0.01)
+    with pytest.raises(KeyboardInterrupt):
+        made.throw(KeyboardInterrupt)
+    lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
+    lost = [line["lost"] for line in lines if "lost" in line]
+    assert lost == ["interrupted"]  # and not "timeout", after a minute
