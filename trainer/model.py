@@ -181,9 +181,11 @@ class LoopedTransformer(nn.Module):
 
         With a `cache` the tokens continue the one sequence in it (`segment_lengths` is then not used) and their keys
         and values are added to it. `num_loops` runs another number of passes than the model was trained with. `exits`
-        is given the hidden states after every pass but the last, each behind the norm.
+        is given the hidden states after every pass but the last, each behind the norm. Raises ValueError below one pass.
         """
-        config, loops = self.config, num_loops or self.config.num_loops
+        config, loops = self.config, self.config.num_loops if num_loops is None else num_loops
+        if loops < 1:
+            raise ValueError(f"num_loops {loops}: the stack runs at least once")
         tables = rotary_tables(_positions(input_ids, segment_lengths, cache), config.head_dim, config.rope_theta)
         slots, attended = count(), dict[int, KeyValue]()
 

@@ -212,3 +212,9 @@ def test_wide_embeddings_that_are_the_output_too_are_refused() -> None:
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
     with pytest.raises(ValidationError, match="tie_word_embeddings: false"):
         ModelConfig(**shape, intermediate_size=16, embedding_initializer_range=1.0)
+
+
+@pytest.mark.parametrize("loops", [0, -1])
+def test_no_pass_at_all_is_refused_and_not_taken_for_the_default(make_model: Callable[..., Any], loops: int) -> None:
+    with pytest.raises(ValueError, match=f"num_loops {loops}: the stack runs at least once"):
+        make_model()(torch.arange(4), num_loops=loops)
