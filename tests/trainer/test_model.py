@@ -215,6 +215,6 @@ def test_wide_embeddings_that_are_the_output_too_are_refused() -> None:
 
 
 @pytest.mark.parametrize("loops", [0, -1])
-def test_no_pass_at_all_is_refused_and_not_taken_for_the_default(make_model: Callable[..., Any], loops: int) -> None:
+def test_no_pass_at_all_is_refused_and_not_taken_for_the_default(make_model: Any, loops: int) -> None:
     with pytest.raises(ValueError, match=f"num_loops {loops}: the stack runs at least once"):
         make_model()(torch.arange(4), num_loops=loops)
