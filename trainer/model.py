@@ -180,8 +180,8 @@ class LoopedTransformer(nn.Module):
         """Hidden states (tokens, hidden_size) after the last norm.
 
         With a `cache` the tokens continue the one sequence in it (`segment_lengths` is then not used) and their keys
-        and values are added to it. `num_loops` runs another number of passes than the model was trained with (ValueError
-        below one). `exits` is given the hidden states after every pass but the last, each behind the norm.
+        and values are added to it. `num_loops` runs another number of passes than the model was trained with
+        (ValueError below one). `exits` is given the hidden states after every pass but the last, each behind the norm.
         """
         config, loops = self.config, self.config.num_loops if num_loops is None else num_loops
         if loops < 1:
