@@ -43,6 +43,7 @@ MAX_STEPS = 3000
 RANGE_TOKENS = 150_000.0  # a range of tasks is cut at about as many tokens, so that workers share long work
 RANGE_TASKS = 32  # … and at as many tasks that need a pool, 128 of the lighter others
 LIGHT_RANGE_TASKS = 128
+_ENTRIES, _GOLDEN = 64, 618_033_989  # HELDOUT_SEEDS over the golden ratio, with no factor in common with it
 COUNTED = ("tasks", "trajectories", "solved", "mistakes", "recoveries", "steps", "tokens")
 
 
@@ -67,8 +68,12 @@ def spread_difficulties(n: int, low: float, high: float) -> list[float]:
 
 
 def task_seed(recipe_seed: int, position: int, number: int) -> int:
-    """The seed of a training task: below HELDOUT_SEEDS, different for every entry of the recipe and every number."""
-    return (recipe_seed * 7919 + position * 10_000_019 + number) % HELDOUT_SEEDS
+    """The seed of a training task, below HELDOUT_SEEDS. The numbers of an entry follow one another.
+
+    Entries start far apart, by Fibonacci hashing (Knuth, TAOCP 3, 6.4): tasks of ten recipe seeds with 64 entries each
+    meet only where an entry has more than 600,000.
+    """
+    return ((recipe_seed * _ENTRIES + position) * _GOLDEN + number) % HELDOUT_SEEDS
 
 
 def cut_ranges(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,13 @@ def test_seeds_differ_between_entries_and_stay_below_the_heldout_ones() -> None:
     seeds = [task_seed(2**62, position, number) for position in range(3) for number in range(500)]
     assert len(set(seeds)) == 1500
     assert max(seeds) < HELDOUT_SEEDS
+
+
+def test_two_recipes_with_different_seeds_share_no_task() -> None:
+    starts = sorted(task_seed(seed, position, 0) for seed in range(1, 11) for position in range(64))
+    nearest = min(after - before for before, after in pairwise([*starts, starts[0] + HELDOUT_SEEDS]))
+    assert nearest == 733_290  # tasks that an entry may have
+    assert task_seed(1, 0, 9) - task_seed(1, 0, 0) == 9
 
 
 def test_same_recipe_same_bytes(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pipelines.synthesis.adapters.signatures import tool_function, tool_union
 from pipelines.synthesis.adapters.trl import FamilyEnvironment, environment_class, task_rows
 from pipelines.synthesis.environments.base import TaskSpec
+from pipelines.synthesis.ranges import task_seed
 from schemas.errors import UsageError
 
 TOOL = {
@@ -70,7 +71,7 @@ def test_rows_are_the_tasks_of_a_recipe_of_that_seed() -> None:
     assert [row["prompt"][-1] for row in made] == [{"role": "user", "content": ""}] * 12
     tasks = [TaskSpec.from_json(row["task"]) for row in made]
     assert [task.difficulty for task in tasks][::11] == [1, 2]
-    assert tasks[4].seed == 3 * 7919 + 4
+    assert tasks[4].seed == task_seed(3, 0, 4)
 
 
 def test_a_rollout_is_rewarded_by_the_families_own_verdict() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.synthesis.environments.base import TaskSpec, open_environment
+from pipelines.synthesis.ranges import task_seed
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.teachers.scripted import open_teacher
 from schemas.trajectory import Trajectory
@@ -46,7 +47,7 @@ def test_tasks_are_those_of_a_recipe_and_carry_their_prompts() -> None:
     assert [(t.data.id, t.data.prompt, t.data.system_prompt) for t in tasks] == [
         (spec.id, spec.instruction, spec.system) for spec in specs
     ]
-    assert specs[5].seed == 3 * 7919 + 5
+    assert specs[5].seed == task_seed(3, 0, 5)
     assert len({task.key for task in tasks}) == 12
     assert [task.data.id for task in taskset().skip(2).take(2)] == [spec.id for spec in specs[2:4]]
 
