@@ -10,14 +10,12 @@ import socket
 import subprocess
 import sys
 import textwrap
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipelines.synthesis.sandbox import Limits, RunResult, Sandbox, Workspace, WorkspaceError
-from pipelines.synthesis.sandbox.notice import SandboxWarning, warn_of_limits
 from schemas.errors import UsageError
 
 SMALL = Limits(
@@ -484,18 +482,3 @@ def _is_alive(pid: int) -> bool:
         return Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_without_bubblewrap_it_is_said_once_what_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.synthesis.sandbox.client.bubblewrap_program", lambda: None)
-    monkeypatch.setattr("pipelines.synthesis.sandbox.notice._told", set())
-    with pytest.warns(SandboxWarning, match="bubblewrap.*not installed") as said:
-        for _ in range(2):
-            Sandbox(SMALL).close()
-    assert len(said) == 1
-    monkeypatch.setattr("pipelines.synthesis.sandbox.notice._told", set())
-    with pytest.warns(SandboxWarning, match="Programs can reach the network, read and write every file"):
-        warn_of_limits(["network", "files"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Sandbox(SMALL, level="limits").close()  # asked for by name: nothing to warn of
