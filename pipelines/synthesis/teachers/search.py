@@ -17,6 +17,30 @@ __all__ = ["SearchTeacher"]
 
 FIRST = ("Question {n} first. ", "I begin with question {n}: ", "Number {n}. ")
 ON = ("Question {n}. ", "On to question {n}: ", "Number {n}. ")
+LOOKING = ("{d} looks right; which line is it?", "I look into {d}.", "The line in {d}, please.", "Where in {d}?")
+CHECKING = ("Does {d} have it?", "Now {d}.", "And {d}?", "I check {d}.", "Next, {d}.")
+FOUND = {  # what a question came to, by its kind: {a} is the answer, {n} the number of documents looked into
+    "gap": ("The gap is {a}.", "It has {a} in that place.", "So {a} is what is missing."),
+    "default": ("The default is {a}.", "It has the default {a}.", "{a} stands behind the equals sign."),
+    "constant": ("The value is {a}.", "So {a} is assigned.", "It is set to {a}."),
+    "parameters": ("Counted in the signature: {a}.", "The parentheses hold {a}.", "Number of parameters: {a}."),
+    "file": ("It is defined in {a}.", "The definition stands in {a}.", "So it is {a}."),
+    "methods": ("Functions in its body: {a}.", "I count {a} in the body.", "Counted: {a}."),
+    "chain": ("The end of the chain gives {a}.", "So the answer is {a}.", "That leads to {a}."),
+    "compare": ("Both are known now: it is {a}.", "Side by side, {a} is right.", "So {a}."),
+    "bridge": (
+        "The other document with the word is {a}.",
+        "So the other one is {a}.",
+        "Beside it only {a} has the word.",
+    ),
+    "count": ("Of {n} documents {a} have it.", "That makes {a} of {n}.", "{a} of the {n} have the word."),
+    "absent": ("Nothing has that name: {a}.", "No document knows it, so {a}.", "No hit for the name itself: {a}."),
+    "absent_parameter": (
+        "The signature has no such parameter: {a}.",
+        "That parameter does not exist there, so {a}.",
+        "No parameter of that name: {a}.",
+    ),
+}
 Wrong = list[tuple[str, Mapping[str, Any]]]
 _PAGES = re.compile(r", page \d+ of (\d+)$")
 
@@ -27,17 +51,20 @@ class SearchTeacher(ScriptedTeacher):
     def __init__(self, environment: Environment, task: TaskSpec, mistake_rate: float = 0.0, seed: int = 0) -> None:
         super().__init__(environment, task, mistake_rate, seed)
         self._questions = questions_of(task)
+        self._found = ""  # what the question before came to, for the next turn
 
     def plan(self) -> Plan:
         """See `ScriptedTeacher.plan`."""
         r = self.random
         stop = r.randrange(len(self._questions)) if self.fails else None
+        many = len(self._questions) > 1
         for number, question in enumerate(self._questions):
             if number == stop:
                 yield from self._stop_early(number)
                 return
             yield from self._solve(number, question)
-        why = phrases.pick(r, "All questions are settled.", "I have what I need.", "That was the last one.")
+        last = ("All questions are settled.", "That was the last one.") if many else ("That settles it.",)
+        why = self._found + phrases.pick(r, "I have what I need.", *last)
         yield from self.answer("\n".join(self._lines(len(self._questions))), why)
 
     def _lines(self, count: int) -> list[str]:
@@ -51,7 +78,8 @@ class SearchTeacher(ScriptedTeacher):
     def _solve(self, number: int, question: Question) -> Plan:
         """Every hop of a question; the thought before a hop takes up what the one before it gave."""
         r = self.random
-        said = phrases.pick(r, *(ON if number else FIRST), n=number + 1) if len(self._questions) > 1 else ""
+        many = len(self._questions) > 1
+        said = self._found + (phrases.pick(r, *(ON if number else FIRST), n=number + 1) if many else "")
         for place, hop in enumerate(question.hops):
             if place and question.hops[place - 1].says:
                 said = phrases.pick(
@@ -67,6 +95,8 @@ class SearchTeacher(ScriptedTeacher):
             if hop.document:
                 yield from self._inspect(hop, question, said)
                 said = ""
+        said = phrases.pick(r, *FOUND[question.kind], a=question.answer, n=len(question.hops))
+        self._found = said + ("\n" if many else " ")
 
     def _look_up(self, hop: Hop, said: str) -> Plan:
         """Search; once more, wider, when the document is not among the results."""
@@ -96,10 +126,10 @@ class SearchTeacher(ScriptedTeacher):
         """Find the line, read the pages."""
         r = self.random
         pages = hop.pages
-        if not pages or len(pages) == 1 or r.random() < 0.5:
-            why = phrases.pick(
-                r, "{d} looks right; which line is it?", "I look into {d}.", "The line in {d}, please.", d=hop.document
-            )
+        found = not pages or len(pages) == 1 or pages[0] > 1 or r.random() < 0.5
+        if found:  # only then is known where in a document the place is
+            wordings = CHECKING if question.kind == "count" else LOOKING
+            why = phrases.pick(r, *wordings, d=hop.document)
             arguments = {"document": hop.document, "pattern": hop.pattern}
             yield from self.do("find", arguments, said + why, self._wrong_finds(hop, arguments))
             said = ""
@@ -111,11 +141,12 @@ class SearchTeacher(ScriptedTeacher):
             wrong = self._wrong_documents(hop, arguments_)
             if total is not None:
                 wrong.append(("bad_page", {**arguments_, "page": total + r.randint(1, 9)}))
+            one = ("Page {p} of {d} has the place.", "To be sure I read page {p} of {d}.")
             first = phrases.pick(
                 r,
                 "I read {d}, page {p}.",
-                "Page {p} of {d} has the place.",
-                "To be sure I read page {p} of {d}.",
+                "I open {d} at page {p}.",
+                *(one if found and len(pages) == 1 else ("I read {d} from page {p} on.",)),
                 d=hop.document,
                 p=page,
             )
@@ -142,14 +173,19 @@ class SearchTeacher(ScriptedTeacher):
         """Guess the rest, or give up: the verdict shows that it was wrong."""
         r = self.random
         lines = self._lines(done)
+        found = self._found
         if r.random() < 0.6:
             for number, question in enumerate(self._questions[done:], done + 1):
                 guess = ABSENT if question.answer != ABSENT else str(r.randint(1, 40))
                 lines.append(f"Answer {number}: {guess}" if len(self._questions) > 1 else f"Answer: {guess}")
-            yield from self.answer("\n".join(lines), "I can tell the rest without looking.", "mistake:premature_answer")
+            yield from self.answer(
+                "\n".join(lines), found + "I can tell the rest without looking.", "mistake:premature_answer"
+            )
         else:
             text = f"I could not find out number {done + 1} and what follows."
-            yield from self.answer("\n".join([*lines, text]), "I do not know where else to look.", "mistake:gave_up")
+            yield from self.answer(
+                "\n".join([*lines, text]), found + "I do not know where else to look.", "mistake:gave_up"
+            )
 
 
 def _pages_in(result: Message) -> int | None:

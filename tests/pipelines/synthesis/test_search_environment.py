@@ -22,6 +22,7 @@ from pipelines.synthesis.pools.search import build_search_pool
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.teachers.scripted import open_teacher
+from pipelines.synthesis.teachers.search import FOUND
 from schemas.errors import InputError, UsageError
 from schemas.trajectory import ToolCall, Trajectory
 
@@ -223,3 +224,27 @@ def test_wrong_pools_splits_and_difficulties_are_refused(environment: Environmen
     task.data["questions"][0]["support"] = ["d000000"]
     with pytest.raises(UsageError, match="not in this pool"):
         cast(SearchEnvironment, environment).reset(task)
+
+
+def test_a_page_is_only_said_to_have_the_place_where_a_find_named_it(environment: Environment) -> None:
+    places = 0
+    for seed in range(12):
+        shown = ""
+        for message in play(environment, 300 + seed, 4, 0.2).messages:
+            found = re.search(r"(?:Page (\d+) of|read page (\d+) of) (d\w+)", message.reasoning or "")
+            if found:
+                places += 1
+                assert f"of {found[3]} match" in shown
+                assert f"page {found[1] or found[2]}, line" in shown
+            shown += message.content if message.role == "tool" else ""
+    assert places > 5
+
+
+def test_every_question_is_concluded_in_a_thought(environment: Environment) -> None:
+    for seed in range(8):
+        trajectory = play(environment, 500 + seed, 3, 0.0)
+        questions = questions_of(environment.generate(500 + seed, 3))
+        thoughts = [line for m in trajectory.messages for line in (m.reasoning or "").split("\n")]
+        wanted = [{text.format(a=q.answer, n=len(q.hops)) for text in FOUND[q.kind]} for q in questions]
+        said = [line for line in thoughts if any(line.startswith(tuple(options)) for options in wanted)]
+        assert len(said) == len(questions)
