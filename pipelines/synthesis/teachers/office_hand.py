@@ -127,6 +127,8 @@ class OfficeHand(ScriptedTeacher):
 
     def _near(self, path: str) -> list[str]:
         """Folders that are not there but might be."""
+        if path == ".":
+            return [other for other in ("Shared", "Documents", "home") if other not in self.folders]
         last = path.rsplit("/", 1)[-1]
         return [other for other in (f"Shared/{path}", f"{path}/{last}", f"{path}s") if other not in self.folders]
 

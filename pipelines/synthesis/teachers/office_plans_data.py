@@ -50,7 +50,7 @@ def plan_reconciling(t: OfficeHand, goal: Goal) -> Plan:
     content = csv_text([REPORT_HEADER, *plan.rows])
     folder, _, name = plan.report.rpartition("/")
     wrong: Wrong = [
-        ("missing_folder", {"path": f"{folder}/reports/{name}", "content": content}),
+        ("wrong_folder", {"path": f"{folder}/reports/{name}", "content": content}),
         ("wrong_format", {"path": f"{folder}/{name.removesuffix('.csv')}.xlsx", "content": content}),
         ("target_taken", {"path": t.random.choice(list(plan.invoices)), "content": content}),
     ]
@@ -83,6 +83,10 @@ def _compare(t: OfficeHand, plan: Reconciliation) -> None:
         entries.setdefault(booking.number, []).append(amount(booking.cents))
     invoiced = {invoice.number: amount(invoice.total) for invoice in plan.invoices.values()}
     differing = {row[0]: row for row in plan.rows}
+    if plan.table:  # the query shows how many entries there are and their sum
+        several = {number: f" ({len(parts)} entries)" for number, parts in entries.items() if len(parts) > 1}
+        sums = {number: amount(sum(b.cents for b in plan.bookings if b.number == number)) for number in several}
+        entries |= {number: [sums[number] + several[number]] for number in several}
     lines = []
     for number in sorted(invoiced.keys() | entries.keys()):
         one, other = invoiced.get(number, "no invoice"), " + ".join(entries.get(number, ["not booked"]))

@@ -6,7 +6,7 @@ from pipelines.synthesis.environments.offices.contacts import HEADER, Merge
 from pipelines.synthesis.environments.offices.documents import csv_text
 from pipelines.synthesis.environments.offices.filing import Filing, Paper
 from pipelines.synthesis.environments.offices.world import Goal
-from pipelines.synthesis.teachers.office_hand import OfficeHand, Wrong, listed
+from pipelines.synthesis.teachers.office_hand import OfficeHand, Wrong
 from pipelines.synthesis.teachers.scripted import Plan
 
 __all__ = ["plan_filing", "plan_merging"]
@@ -71,7 +71,7 @@ def _move(t: OfficeHand, kind: str, paper: Paper) -> Plan:
     taken = t.random.choice(others)
     wrong: Wrong = [
         ("wrong_path", {"path": f"{folder}/{name}" if kind == "file" else name, "to": to}),
-        ("missing_folder", {"path": paper.path, "to": f"{folder} new/{new}"}),
+        ("wrong_folder", {"path": paper.path, "to": f"{folder} new/{new}"}),
     ]
     if taken != paper.path and taken not in t.moved:
         wrong.append(("target_taken", {"path": paper.path, "to": taken}))
@@ -119,7 +119,7 @@ def plan_merging(t: OfficeHand, goal: Goal) -> Plan:
     existing = [path for path in plan.lists if path.endswith(".csv")]
     folder, _, name = plan.target.rpartition("/")
     wrong: Wrong = [
-        ("missing_folder", {"path": f"{folder}/output/{name}", "content": content}),
+        ("wrong_folder", {"path": f"{folder}/output/{name}", "content": content}),
         ("wrong_format", {"path": plan.target.removesuffix("csv") + "xlsx", "content": content}),
     ]
     if existing:
@@ -128,4 +128,4 @@ def plan_merging(t: OfficeHand, goal: Goal) -> Plan:
     if t.random.random() < 0.3 and len(plan.rows) < 100:
         yield from t.read(plan.target, "A look at what was written.", "I check {n} once.")
         t.think("{c} rows and the header, as it should be.", "The list is complete: {c} people.", c=len(plan.rows))
-    t.summary.append(f"{plan.target}: {len(plan.rows)} people from {total} entries; {listed(sorted(plan.lists)[:3])}")
+    t.summary.append(f"{plan.target}: {len(plan.rows)} people from {total} entries in {len(plan.lists)} lists.")

@@ -11,18 +11,29 @@ _RECOVERIES = {  # kind of mistake: what is thought after it
     "malformed_arguments": (
         "The arguments were not valid JSON: {said}. I write the object again, carefully.",
         "My call could not be parsed ({said}). Once more with proper quoting.",
+        "Broken JSON on my side: {said}. The same call, well formed.",
+        "{said}: the arguments have to be one JSON object. Again.",
+        "{tool} got no readable arguments ({said}). I mend the quoting and the brackets.",
     ),
     "unknown_tool": (
         "That tool does not exist here: {said}. The right one is {tool}.",
         "{said}: so I use {tool}.",
+        "I took a name that is not on offer ({said}). What I mean is {tool}.",
+        "Not available: {said}. {tool} does the same.",
+        "{said}. I meant {tool}.",
     ),
     "wrong_argument": (
         "I used a wrong argument name: {said}. Corrected call.",
         "The schema of {tool} says otherwise ({said}). I fix the argument.",
+        "{said}. The same call with the argument spelt as {tool} wants it.",
+        "{tool} takes other arguments: {said}. Now with the right ones.",
+        "I misremembered the arguments of {tool}: {said}. Again.",
     ),
     "wrong_path": (
-        "Wrong path: {said}. The listing shows where the file is.",
+        "Wrong path: {said}. Now the right one.",
         "{said}. I mistook the path; the right one follows.",
+        "I wrote the path from memory: {said}. I take it as it was given.",
+        "{said}: I named the wrong place. Corrected.",
     ),
     "bad_range": (
         "I asked for lines that are not there: {said}.",
@@ -34,7 +45,8 @@ _RECOVERIES = {  # kind of mistake: what is thought after it
     ),
     "bad_expression": (
         "I typed the expression wrongly: {said}. Once more.",
-        "{said}. A typing slip; the same without it.",
+        "{said}. A typing slip; the same expression, well formed.",
+        "That is not what I meant to type ({said}). Again.",
     ),
     "bad_sql": (
         "The statement was wrong: {said}. I write it again with the names of the schema.",
@@ -53,8 +65,16 @@ _RECOVERIES = {  # kind of mistake: what is thought after it
         "{said}. I miscounted the rows; the place is looked up again.",
     ),
     "missing_folder": (
-        "The folder is not there yet: {said}. So {tool} first.",
+        "The folder is not there yet: {said}. I make it first.",
         "{said}. It has to be made before anything can go in.",
+    ),
+    "wrong_folder": (
+        "I named a folder that does not exist: {said}. The task gives another one.",
+        "{said}. That was not the place asked for; the right path follows.",
+    ),
+    "nothing_resolved": (
+        "Too early: {said}. First the conflict has to be resolved.",
+        "{said}. The commit comes after the conflicting lines are settled.",
     ),
     "target_taken": (
         "Refused: {said}. Good that nothing was overwritten; the right path is another.",
@@ -81,7 +101,8 @@ _RECOVERIES = {  # kind of mistake: what is thought after it
         "{said}: I mistyped the program's name.",
     ),
     "bad_option": (
-        "That option does not exist: {said}. Without it, then.",
+        "That option does not exist: {said}. So without it.",
+        "{said}: I made that option up. The plain command does it.",
         "{said}. I do it with options that there are.",
     ),
     "bad_script": (
@@ -149,6 +170,8 @@ def again(generator: random.Random) -> str:
         "Perhaps that was a hiccup. I try the same call once more.",
         "I will just repeat it.",
         "Same call again, to be sure.",
+        "That should have worked. Once more as it was.",
+        "Odd. I send it again.",
     )
 
 

@@ -86,7 +86,9 @@ class RepairTeacher(ScriptedTeacher):
                 p=spec.path,
             )
             self._note((yield from self.do("run_tests", {"path": tests}, why, self._wrong_paths({"path": tests}))))
-        if r.random() < 0.5:
+        # a failing test shows the value that it wants, but only its file says which exception
+        unseen = any(fault.kind == "wrong_exception" for fault in spec.faults)
+        if r.random() < 0.5 or unseen:
             why = phrases.pick(
                 r, "I read the tests of {p} to know what is expected.", "What do the tests of {p} ask for?", p=spec.path
             )

@@ -97,10 +97,11 @@ def _rule(b: Builder, area: str, projects: list[str]) -> tuple[Rule, str, list[s
             "joined by hyphens, without legal form such as Ltd or GmbH) and the year of its date.",
             [],
         )
+    a_kind = {"invoice": "an invoice", "mail": "a mail", "note": "a note"}
     names = {"invoice": "Invoices", "mail": "Mail", "note": "Notes"}
     if kind == 2:
         return (
-            lambda f: (f"{names[f.kind]}/{f.day:%Y-%m}", f"it is of {f.day:%Y-%m} and of the sort {f.kind}"),
+            lambda f: (f"{names[f.kind]}/{f.day:%Y-%m}", f"it is {a_kind[f.kind]} of {f.day:%Y-%m}"),
             f"invoices (csv) go to `{area}/Invoices/YYYY-MM`, mails (eml) to `{area}/Mail/YYYY-MM`, notes (md) to "
             f"`{area}/Notes/YYYY-MM`, by the month of their own date.",
             ["Invoices", "Notes"],

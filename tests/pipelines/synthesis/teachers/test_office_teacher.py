@@ -79,7 +79,7 @@ def test_every_recorded_mistake_has_a_failing_observation(erring: list[Trajector
             else:
                 assert trajectory.outcome.success is False
     assert {"wrong_path", "malformed_arguments", "unknown_tool", "wrong_argument", "repeated_call"} <= set(kinds)
-    assert {"bad_sql", "target_taken", "missing_folder", "wrong_message"} <= set(kinds)
+    assert {"bad_sql", "target_taken", "missing_folder", "wrong_folder", "wrong_message"} <= set(kinds)
     assert {"wrong_column", "missing_cell", "no_such_row", "wrong_event"} & set(kinds)
     assert {"premature_answer", "gave_up", "wrong_answer"} & set(kinds)
 
@@ -132,3 +132,15 @@ def test_recoveries_quote_what_was_seen(erring: list[Trajectory]) -> None:
                 start = before.content.removeprefix("Error: ").split("\n")[0][:40]
                 quoted += " ".join(start.split()) in (message.reasoning or "")
     assert quoted > 100
+
+
+def test_a_comparison_with_the_database_names_no_entry_that_only_a_sum_was_shown_of(environment: Environment) -> None:
+    several = 0
+    for seed in range(60):
+        trajectory = play(environment, 9000 + seed, 2, 0.0)
+        lines = [line for m in trajectory.messages for line in (m.reasoning or "").split("\n") if " against " in line]
+        shown = "\n".join(m.content for m in trajectory.messages if m.role == "tool")
+        if "| entries | booked" in shown:
+            assert not any(" + " in line for line in lines)
+            several += sum("entries)" in line for line in lines)
+    assert several > 0

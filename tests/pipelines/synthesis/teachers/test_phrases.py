@@ -28,3 +28,14 @@ def test_a_recovery_quotes_the_line_that_tells(kind: str, observation: str, said
         sentence = phrases.recovery(random.Random(seed), kind, observation, "run_code")
         assert said in sentence
         assert "Traceback" not in sentence
+
+
+def test_a_missing_folder_is_made_and_a_wrong_one_is_left_alone() -> None:
+    said = "Error: no such folder: a/reports"
+    for seed in range(12):
+        for kind in ("missing_folder", "wrong_folder", "wrong_path"):
+            sentence = phrases.recovery(random.Random(seed), kind, said, "write_file")
+            assert "`no such folder: a/reports`" in sentence
+            assert "write_file" not in sentence  # the tool that failed does not make a folder
+        made = phrases.recovery(random.Random(seed), "missing_folder", said, "make_folder")
+        assert "I make it first" in made or "made before" in made

@@ -176,3 +176,19 @@ def test_block_edit_grows_until_the_old_text_is_unique() -> None:
     assert current.replace(old, new) == wanted
     insertion = block_edit("a\nb\n", "a\nc\nb\n")
     assert "a\nb\n".replace(*insertion) == "a\nc\nb\n"
+
+
+def test_which_exception_is_wanted_is_read_in_the_tests_before_it_is_named(environment: Environment) -> None:
+    seen = 0
+    for seed in range(60):
+        task = environment.generate(5000 + seed, 1)
+        (raw,) = task.data["files"]
+        if not any(fault["kind"] == "wrong_exception" for fault in raw["faults"]):
+            continue
+        seen += 1
+        trajectory = rollout(environment, task, open_teacher("repair", environment, task, 0.0, seed), 3000)
+        calls = [(call.name, json.loads(call.arguments)) for m in trajectory.messages for call in m.tool_calls]
+        edit = next(number for number, (name, _) in enumerate(calls) if name == "edit")
+        read = [arguments["path"] for name, arguments in calls[:edit] if name == "read_file"]
+        assert any(path.startswith("tests/") for path in read)
+    assert seen > 0
