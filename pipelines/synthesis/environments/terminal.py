@@ -40,6 +40,10 @@ SYSTEM = (
     "without a tool call when all is done."
 )
 OPENINGS = ("Please do the following.", "There is work to do in this workspace:", "Some jobs for you at the shell.")
+QUIET_ENDINGS = (  # where no job asks anything
+    "Leave no other files behind. Say so when all is done.",
+    "Change nothing else. Finish with a short report.",
+)
 ENDINGS = (
     (
         "Leave no other files behind. When done, say so; put each answer on a line `Answer k: …`, k "
@@ -133,7 +137,8 @@ class TerminalEnvironment(Environment):
             body = requests[0] + (" Give the answer in a last line `Answer: …`." if asked else "")
         else:
             body = "\n".join([generator.choice(OPENINGS), *(f"{n}. {text}" for n, text in enumerate(requests, 1))])
-        ending = generator.choice(ENDINGS) if len(jobs) > 1 else "Change nothing else and leave no other files behind."
+        endings = ENDINGS if any(job.answer is not None for job in jobs) else QUIET_ENDINGS
+        ending = generator.choice(endings) if len(jobs) > 1 else "Change nothing else and leave no other files behind."
         instruction = f"{body}\n{ending}"
         data = {"split": self._split, "jobs": raw, "digest": digest_of_jobs(jobs)}
         return TaskSpec(f"{key.replace(':', '-')}", self.family, seed, difficulty, SYSTEM, instruction, data, "CC0-1.0")

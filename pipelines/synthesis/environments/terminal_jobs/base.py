@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 __all__ = ["File", "Job", "RepositoryGoal", "Step", "listing", "look", "quoted", "reading", "slips"]
 
 LINES_A_PAGE = 120
+ON_WHY = ("Now {p}.", "Next, {p}.", "{p} is next.", "On to {p}.", "And {p}?")  # for files after the first
 LARGEST_CAT = 6_000  # bytes: longer files are read in pages
 
 
@@ -134,7 +135,7 @@ def reading(
             break
         data = files[path].data
         name = quoted(path)
-        reasons = tuple(text.format(p=path) for text in why)
+        reasons = tuple(text.format(p=path) for text in (*why, *(ON_WHY if steps else ())))
         if len(data) <= LARGEST_CAT:
             steps.append(Step(f"cat {name}", reasons, slips(generator, f"cat {name}", path), len(data)))
             left -= len(data)

@@ -101,7 +101,10 @@ def file_by_kind(generator: random.Random, taken: set[str], scale: float) -> Job
         command = f"mkdir -p {folder}/{kind} && find {old} -type f \\( {names} \\) -exec mv -t {folder}/{kind} {{}} +"
         wrong = (
             ("bad_option", f"find {folder} -type f -nam '*.{KINDS[kind][0]}'"),
-            ("wrong_path", f"ls {folder}/{kind}/{KINDS[kind][0]}"),
+            (
+                "wrong_path",
+                f"find {folder}/{sorted(subfolders)[0]}s -type f -name '*.{KINDS[kind][0]}'",
+            ),
         )
         steps.append(
             Step(

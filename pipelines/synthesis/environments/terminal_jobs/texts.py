@@ -268,7 +268,13 @@ def table_report(generator: random.Random, taken: set[str], scale: float) -> Job
     )
     steps = [
         look(generator, folder),
-        *reading(generator, files, list(files), scale - 1_300, ("I read {p} first.", "The rows of {p}.")),
+        *reading(
+            generator,
+            files,
+            list(files),
+            scale - 1_300,
+            ("I read {p}.", "The rows of {p}.", "Now {p}.", "What does {p} hold?"),
+        ),
         Step(command, ("Header, then the sums, sorted.", "awk sums by group; sort orders them."), wrong),
         Step(f"cat {out}", ("Is the table right?", "The result:"), (("wrong_path", f"cat {folder}/pieces.csv"),)),
     ]

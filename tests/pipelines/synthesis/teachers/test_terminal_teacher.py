@@ -15,6 +15,7 @@ from pipelines.synthesis.environments.terminal import jobs_of
 from pipelines.synthesis.replay import replay
 from pipelines.synthesis.rollout import rollout
 from pipelines.synthesis.teachers.scripted import open_teacher
+from pipelines.synthesis.teachers.terminal import that_matters
 from schemas.trajectory import Trajectory
 
 
@@ -109,3 +110,37 @@ def test_some_end_early_and_the_verdict_says_so(environment: Environment) -> Non
         assert trajectory.outcome.success is False
     assert ends <= {"mistake:premature_answer", "mistake:gave_up"}
     assert ends
+
+
+@pytest.mark.parametrize(
+    ("lines", "command", "line"),
+    [
+        (
+            ["on branch main", "ba94e3f Fix cable.cfg for oak"],
+            "git log --grep='Fix cable.cfg for oak'",
+            "ba94e3f Fix cable.cfg for oak",
+        ),
+        (["drop:", "canyon"], "find drop/canyon -name '*.png'", ""),
+        (["host = alder.example"], "cat conf/anchor-paddle.conf", ""),
+        (["CONFLICT in app/tunnel-jasper.cfg"], "cat merge/app/tunnel-jasper.cfg", "CONFLICT in app/tunnel-jasper.cfg"),
+        ([], "ls", ""),
+    ],
+)
+def test_a_thought_quotes_only_a_line_that_the_next_command_takes_up(lines: list[str], command: str, line: str) -> None:
+    assert that_matters(lines, command, "drop") == line
+
+
+def test_an_answer_is_concluded_in_a_thought_and_asked_for_only_where_there_is_one(environment: Environment) -> None:
+    asking = 0
+    for seed in range(12):
+        trajectory = play(environment, 400 + seed, 2.5, 0.0)
+        jobs = jobs_of(environment.generate(400 + seed, 2.5))
+        asked = any(job.answer is not None for job in jobs)
+        asking += asked
+        assert ("`Answer" in trajectory.messages[1].content) is asked
+        thoughts = "\n".join(m.reasoning or "" for m in trajectory.messages)
+        for job in jobs:
+            if job.answer is not None:
+                forms = (f"So it is {job.answer}.", f"The answer is {job.answer}.", f"{job.answer}, then.")
+                assert any(form in thoughts for form in forms)
+    assert 0 < asking < 12
