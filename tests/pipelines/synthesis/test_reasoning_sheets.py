@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import statistics
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 from filters.trajectory.detectors import detect
 from pipelines.synthesis.environments.base import open_environment
 from pipelines.synthesis.environments.problems import calculate, number, same_answer
+from pipelines.synthesis.environments.problems.algebra import polynomial
 from pipelines.synthesis.environments.problems.links import LINKS, make_link
+from pipelines.synthesis.environments.problems.logic import knights
+from pipelines.synthesis.environments.problems.science import shopping
 from pipelines.synthesis.environments.reasoning import ReasoningEnvironment, problems_of
 from pipelines.synthesis.environments.sheets import target_tokens
 from pipelines.synthesis.lengths import estimated_tokens
@@ -107,3 +111,19 @@ def test_no_two_of_a_thousand_short_tasks_are_alike(difficulty: float) -> None:
     with open_environment("reasoning") as environment:
         asked = {environment.generate(seed, difficulty).instruction for seed in range(5_000, 6_000)}
     assert len(asked) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "text"),
+    [([2, 0, -1, 5], "2x^3 - x + 5"), ([1, -1], "x - 1"), ([-3, 0, 0], "-3x^2"), ([5, 1, 1], "5x^2 + x + 1")],
+)
+def test_a_polynomial_is_written_as_on_paper(coefficients: list[int], text: str) -> None:
+    assert polynomial(coefficients) == text
+
+
+def test_one_thing_is_in_the_singular() -> None:
+    statements = [make(random.Random(seed), 3).statement for seed in range(150) for make in (shopping, knights)]
+    joined = "\n".join(statements)
+    assert " 1 brush at " in joined
+    assert "Exactly 1 of us is a knight." in joined
+    assert not re.search(r"\b1 \w+s at |1 of us are|1 seed bags", joined)

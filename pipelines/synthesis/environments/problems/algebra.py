@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from pipelines.synthesis.environments.problems.base import Problem, Step, number, size
 
-__all__ = ["draws", "fraction_sum", "grid_paths", "horner", "linear_system", "selections", "series"]
+__all__ = ["draws", "fraction_sum", "grid_paths", "horner", "linear_system", "polynomial", "selections", "series"]
 
 
 def linear_system(g: random.Random, difficulty: float) -> Problem:
@@ -79,6 +79,18 @@ def _terms(row: list[Fraction], names: str) -> str:
     return " ".join(parts).removeprefix("+ ") or "0"
 
 
+def polynomial(coefficients: list[int]) -> str:
+    """Written out, the highest power first: [2, 0, -1, 5] -> 2x^3 - x + 5."""
+    text = ""
+    for power, c in zip(range(len(coefficients) - 1, -1, -1), coefficients, strict=True):
+        if c:
+            letter = "" if power == 0 else "x" if power == 1 else f"x^{power}"
+            factor = "" if abs(c) == 1 and power else str(abs(c))
+            sign = ("-" if c < 0 else "") if not text else " - " if c < 0 else " + "
+            text += sign + factor + letter
+    return text
+
+
 def horner(g: random.Random, difficulty: float) -> Problem:
     """A polynomial's value by Horner's rule."""
     degree, x = size(difficulty, 3, 9), g.choice([-3, -2, 2, 3, 4, 5])
@@ -88,8 +100,7 @@ def horner(g: random.Random, difficulty: float) -> Problem:
         expression = f"({value}) * ({x}) + ({coefficient})"
         value = value * x + coefficient
         steps.append(Step(expression, expression, str(value)))
-    terms = [f"({c}) x^{degree - i}" for i, c in enumerate(coefficients) if c]
-    statement = f"Let p(x) = {' + '.join(terms)}. Evaluate p({x})."
+    statement = f"Let p(x) = {polynomial(coefficients)}. Evaluate p({x})."
     program = f"print(sum(c * ({x}) ** ({degree} - i) for i, c in enumerate({coefficients})))"
     return Problem("horner", statement, steps, f"p({x}) = {value}.", str(value), program)
 

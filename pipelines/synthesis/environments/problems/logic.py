@@ -71,7 +71,8 @@ def _claim(g: random.Random, speaker: str, people: tuple[str, ...]) -> Claim:
         )
     if kind == 3:
         count = g.randint(1, len(people) - 1)
-        return f"Exactly {count} of us are knights.", f"sum(t.values()) == {count}", lambda t: sum(t.values()) == count
+        are = "is a knight" if count == 1 else "are knights"
+        return f"Exactly {count} of us {are}.", f"sum(t.values()) == {count}", lambda t: sum(t.values()) == count
     return f"{other} is a knight.", f"t[{other!r}]", lambda t: t[other]
 
 

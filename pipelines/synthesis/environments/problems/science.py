@@ -243,6 +243,11 @@ def work_rates(g: random.Random, difficulty: float) -> Problem:
     )
 
 
+def _single(goods: str) -> str:
+    """The name of one of several things: brushes -> brush, lamps -> lamp."""
+    return goods.removesuffix("es") if goods.endswith("shes") else goods.removesuffix("s")
+
+
 def shopping(g: random.Random, difficulty: float) -> Problem:
     """A bill with discounts and tax, in cents."""
     name, items = g.choice(NAMES), []
@@ -252,7 +257,7 @@ def shopping(g: random.Random, difficulty: float) -> Problem:
     total, steps = Fraction(0), []
     for good in goods:
         count, price = g.randint(1, 9), g.randint(3, 60)
-        items.append(f"{count} {good} at {price} euros each")
+        items.append(f"{count} {good} at {price} euros each" if count > 1 else f"1 {_single(good)} at {price} euros")
         total += count * price
         steps.append(
             Step(
