@@ -54,12 +54,14 @@ def linear_system(g: random.Random, difficulty: float) -> Problem:
 
 
 def _system_program(rows: list[list[int]], right: list[int], asked: int) -> str:
+    """Gauss-Jordan elimination: nothing is taken for granted about the solution."""
+    table = [[*row, value] for row, value in zip(rows, right, strict=True)]
     n = len(rows)
-    tests = " and ".join(
-        f"sum(a * b for a, b in zip({row}, v)) == {value}" for row, value in zip(rows, right, strict=True)
-    )
     return (
-        f"from itertools import product\nprint(next(v[{asked}] for v in product(range(-6, 10), repeat={n}) if {tests}))"
+        f"from fractions import Fraction as F\nm = [[F(c) for c in row] for row in {table}]\nfor i in range({n}):\n"
+        f"    k = next(k for k in range(i, {n}) if m[k][i])\n    m[i], m[k] = m[k], m[i]\n"
+        f"    m[i] = [c / m[i][i] for c in m[i]]\n    for j in range({n}):\n        if j != i:\n"
+        f"            m[j] = [a - m[j][i] * b for a, b in zip(m[j], m[i])]\nprint(m[{asked}][{n}])"
     )
 
 
@@ -214,7 +216,7 @@ def selections(g: random.Random, difficulty: float) -> Problem:
     steps.append(Step("Together " + " + ".join(parts), " + ".join(parts), str(total)))
     statement = (
         f"In how many ways can {k} be chosen from {a} {kinds[0]} and {b} {kinds[1]} (all "
-        f"distinguishable) so that at least {least} of the {kinds[0]} are among them?"
+        f"distinguishable) so that at least {least} of the {kinds[0]} {'is' if least == 1 else 'are'} among them?"
     )
     program = (
         f"from itertools import combinations\nprint(sum(sum(i < {a} for "

@@ -39,7 +39,8 @@ def _named(items: Sequence[Earlier]) -> str:
 
 
 def _recalled(items: Sequence[Earlier]) -> Step:
-    return Step("; ".join(f"problem {place} gave {answer}" for place, answer in items))
+    said = "; ".join(f"problem {place} gave {answer}" for place, answer in items)
+    return Step(said[0].upper() + said[1:])
 
 
 def remainder_of_sum(g: random.Random, earlier: Sequence[Earlier]) -> Problem:

@@ -135,7 +135,7 @@ def bases(g: random.Random, difficulty: float) -> Problem:
     base, value = g.choice([2, 3, 5, 6, 7, 8, 9, 12]), g.randint(20, 10 ** size(difficulty, 2, 9))
     digits, rest, steps = "", value, []
     while rest:
-        steps.append(Step(f"{rest} = {base} * {rest // base} + remainder", f"{rest} % {base}", str(rest % base)))
+        steps.append(Step(f"{rest} - {base} * {rest // base}", f"{rest} - {base} * {rest // base}", str(rest % base)))
         digits = "0123456789AB"[rest % base] + digits
         rest //= base
     letters = " (A stands for 10, B for 11)" if base == 12 else ""
@@ -190,9 +190,14 @@ def recurrence(g: random.Random, difficulty: float) -> Problem:
         expression = f"{p} * {_signed(terms[-1])} + {_signed(q)} * {_signed(terms[-2])}"
         terms.append(p * terms[-1] + q * terms[-2])
         steps.append(Step(f"a_{k} = {expression}", expression, number(terms[-1])))
-    statement = f"A sequence has a_0 = {a}, a_1 = {b} and a_n = {p} a_(n-1) + {_signed(q)} a_(n-2). Find a_{n}."
+    rule = f"{_factor(p)}a_(n-1) {'-' if q < 0 else '+'} {_factor(abs(q))}a_(n-2)"
+    statement = f"A sequence has a_0 = {a}, a_1 = {b} and a_n = {rule}. Find a_{n}."
     program = f"x, y = {a}, {b}\nfor _ in range({n - 1}):\n    x, y = y, {p} * y + {q} * x\nprint(y)"
     return Problem("recurrence", statement, steps, f"Hence a_{n} = {terms[-1]}.", number(terms[-1]), program)
+
+
+def _factor(value: int) -> str:
+    return "" if value == 1 else f"{value} "
 
 
 def _signed(value: int) -> str:

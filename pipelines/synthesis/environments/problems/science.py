@@ -28,7 +28,7 @@ def motion(g: random.Random, difficulty: float) -> Problem:
     """A journey in stretches: distance and average speed."""
     stretches = [(g.randint(2, 30), g.randint(2, 40)) for _ in range(size(difficulty, 1, 6))]
     speed, steps, distance, time, before = 0, [], Fraction(0), 0, g.randint(0, 6)
-    speed, text = before, []
+    speed, text, parts = before, [], []
     for index, (acceleration, seconds) in enumerate(stretches, 1):
         rate = Fraction(acceleration, 10)
         step = speed * seconds + rate * seconds**2 / 2
@@ -42,6 +42,7 @@ def motion(g: random.Random, difficulty: float) -> Problem:
                 number(step),
             )
         )
+        parts.append(number(step))
         end = speed + rate * seconds
         steps.append(
             Step(
@@ -52,6 +53,8 @@ def motion(g: random.Random, difficulty: float) -> Problem:
         )
         text.append(f"{number(rate)} m/s^2 for {seconds} s")
         distance, time, speed = distance + step, time + seconds, end  # type: ignore[assignment]
+    if len(parts) > 1:
+        steps.append(Step(f"In all {' + '.join(parts)}", " + ".join(parts), number(distance)))
     if g.random() < 0.5:
         question, answer = "How many metres does it cover in all?", distance
     else:
@@ -59,8 +62,6 @@ def motion(g: random.Random, difficulty: float) -> Problem:
         steps.append(
             Step(f"Average speed = ({number(distance)}) / {time}", f"({number(distance)}) / {time}", number(answer))
         )
-    if len(stretches) > 1 and "metres" in question:
-        steps.append(Step("Add up the distances of all stretches to " + number(distance)))
     statement = (
         f"A {g.choice(['train', 'sled', 'probe', 'cart'])} moves at {before} "
         f"m/s and then accelerates at {', then at '.join(text)}. {question}"
@@ -83,7 +84,9 @@ def heat(g: random.Random, difficulty: float) -> Problem:
         )
         mass, top = mass + grams, top + grams * degrees
     answer = Fraction(top, mass)
-    steps.append(Step(f"Total {top} over {mass} g: {top} / {mass}", f"{top} / {mass}", number(answer)))
+    brought = " + ".join(str(grams * degrees) for grams, degrees in parts)
+    steps.append(Step(f"Together {brought}", brought, str(top)))
+    steps.append(Step(f"Spread over {mass} g: {top} / {mass}", f"{top} / {mass}", number(answer)))
     listing = ", ".join(f"{grams} g at {degrees} °C" for grams, degrees in parts)
     statement = (
         f"Portions of water are mixed without loss of heat: {listing}. What is the final temperature in °C (exact)?"
@@ -254,9 +257,10 @@ def shopping(g: random.Random, difficulty: float) -> Problem:
     goods = g.sample(
         ["notebooks", "lamps", "cables", "mugs", "chairs", "brushes", "seed bags", "filters"], size(difficulty, 2, 6)
     )
-    total, steps = Fraction(0), []
+    total, steps, priced = Fraction(0), [], []
     for good in goods:
         count, price = g.randint(1, 9), g.randint(3, 60)
+        priced.append(f"{count} * {price}")
         items.append(f"{count} {good} at {price} euros each" if count > 1 else f"1 {_single(good)} at {price} euros")
         total += count * price
         steps.append(
@@ -266,7 +270,7 @@ def shopping(g: random.Random, difficulty: float) -> Problem:
                 number(total),
             )
         )
-    code = [f"t = F({number(total)})"]
+    code = [f"t = F({' + '.join(priced)})"]
     changes = []
     for _ in range(size(difficulty, 1, 4)):
         percent = g.choice([5, 10, 15, 20, 25])
@@ -297,9 +301,9 @@ def dates(g: random.Random, difficulty: float) -> Problem:
     end = start + datetime.timedelta(days=days % 7)
     rest = days % 7
     steps = [
-        Step(f"Only the remainder of {days} modulo 7 matters", f"{days} % 7", str(rest)),
+        Step(f"Whole weeks change nothing: {days} mod 7", f"{days} % 7", str(rest)),
         Step(
-            f"{rest} days after a {start:%A}: "
+            f"{rest} day{'s' if rest > 1 else ''} after a {start:%A}: "
             + ", ".join(f"{start + datetime.timedelta(days=k):%A}" for k in range(1, rest + 1))
             if rest
             else "No shift is left"
