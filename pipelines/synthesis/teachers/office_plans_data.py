@@ -117,13 +117,22 @@ def plan_questions(t: OfficeHand, goal: Goal) -> Plan:
                 p=listed(parts) if parts else "",
                 h=how,
             )
+        elif not parts:
+            t.think(
+                "Question {q}: no project is one of these, so {a}.",
+                "({q}) None fits: {a}.",
+                q=question.number,
+                a=question.answer,
+            )
         else:
             t.think(
                 "Question {q}: {p} That gives {a}.",
-                "({q}) from {p} I get {a}.",
+                "({q}) {p} So it is {a}.",
                 "For question {q} I go through {p} The answer is {a}.",
-                q=question.number, p=listed(parts) if parts else "no project at all;", a=question.answer,
-            )  # fmt: skip
+                q=question.number,
+                p=listed(parts),
+                a=question.answer,
+            )
         t.answers[question.number] = question.answer
     t.summary.append(f"{plan.folder}: read {len(plan.projects)} notes.")
 

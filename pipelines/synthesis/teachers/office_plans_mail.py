@@ -83,7 +83,7 @@ def _draft(t: OfficeHand, letter: Letter, asks: list[Ask]) -> Plan:
     thanks = t.pick(
         "thank you for your mail.", "thanks for asking.", "here is what you asked for.", "to your question:"
     )
-    body = "\n\n".join([greeting, thanks, *sentences, f"{closing}"]) + "\n"
+    body = "\n\n".join([greeting, thanks, *sentences, f"{closing}\n{t.world.user}"]) + "\n"
     subject = f"Re: {letter.subject}"
     arguments = {"to": letter.answer_to, "subject": subject, "body": body, "in_reply_to": letter.identity}
     facts = [", ".join(ask.facts) for ask in asks]

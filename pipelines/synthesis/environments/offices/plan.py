@@ -71,6 +71,7 @@ def build_world(seed: int, difficulty: float) -> World:
         frozenset(builder.folders),
         builder.tables,
         goals,
+        builder.user.name,
     )
 
 

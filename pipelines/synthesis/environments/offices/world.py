@@ -115,6 +115,7 @@ class World:
     folders: frozenset[str]
     tables: Mapping[str, Table]
     goals: tuple[Goal, ...]
+    user: str = ""  # the name of whom the assistant works for
 
     def digest(self) -> str:
         """128-bit xxh3 of files, folders and tables, as 32 hex digits."""

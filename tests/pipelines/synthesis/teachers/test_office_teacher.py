@@ -144,3 +144,16 @@ def test_a_comparison_with_the_database_names_no_entry_that_only_a_sum_was_shown
             assert not any(" + " in line for line in lines)
             several += sum("entries)" in line for line in lines)
     assert several > 0
+
+
+def test_a_draft_is_signed_with_the_name_of_whom_the_assistant_works_for(environment: Environment) -> None:
+    bodies = []
+    for seed in range(40):
+        trajectory = play(environment, 9500 + seed, 1.5, 0.0)
+        system = trajectory.messages[0].content
+        for message in trajectory.messages:
+            for call in message.tool_calls:
+                if call.name == "draft_mail":
+                    bodies.append(json.loads(call.arguments)["body"])
+                    assert bodies[-1].rstrip().split("\n")[-1] in system
+    assert bodies
