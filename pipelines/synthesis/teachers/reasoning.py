@@ -19,9 +19,19 @@ _CHECKS = (
     "Before I go on, a check.",
     "A later problem may need this, so I check it.",
     "Let the tool confirm it.",
+    "The tool should give the same.",
+    "I compute it once more with the tool.",
+    "Better checked before it is used.",
 )
 Checked = Generator[Message, list[Message], list[str]]
-_AGREED = ("It agrees: {a}.", "The check gives {a} as well.", "Confirmed, {a}.", "Good, {a} it is.")
+_AGREED = (
+    "It agrees: {a}.",
+    "The check gives {a} as well.",
+    "Confirmed, {a}.",
+    "Good, {a} it is.",
+    "{a}, as I had it.",
+    "Also {a}.",
+)
 
 
 class ReasoningTeacher(ScriptedTeacher):
@@ -59,7 +69,13 @@ class ReasoningTeacher(ScriptedTeacher):
 
     def _opening(self) -> str:
         return phrases.pick(
-            self.random, "Step by step.", "I work it out.", "Let me go through it.", "One step after the other."
+            self.random,
+            "Step by step.",
+            "I work it out.",
+            "Let me go through it.",
+            "One step after the other.",
+            "I take it in order.",
+            "First things first.",
         )
 
     def _checked(self, problem: Problem, mode: str, thoughts: list[str]) -> Checked:

@@ -83,6 +83,8 @@ class RepairTeacher(ScriptedTeacher):
                 "Next is {p}; its own tests in detail.",
                 "Only the tests of {p} now.",
                 "What exactly fails for {p}?",
+                "On to {p}; I run its tests alone.",
+                "{p} comes next. Its tests:",
                 p=spec.path,
             )
             self._note((yield from self.do("run_tests", {"path": tests}, why, self._wrong_paths({"path": tests}))))
@@ -139,6 +141,8 @@ class RepairTeacher(ScriptedTeacher):
                 "On with {p} from line {f}.",
                 "The rest of {p} matters too: line {f} on.",
                 "Next part of {p}.",
+                "I read on at line {f}.",
+                "There is more of {p}, from line {f}.",
                 p=spec.path,
                 f=first,
             )
@@ -200,6 +204,9 @@ class RepairTeacher(ScriptedTeacher):
             "Did that help? The tests of {p}.",
             "I check {p} at once.",
             "Now the tests of {p} again.",
+            "The edit is in; do the tests of {p} agree?",
+            "Its tests next.",
+            "With that changed, {p} is tested again.",
             p=spec.path,
         )
         result = yield from self.do("run_tests", arguments, why, self._wrong_paths(arguments))

@@ -105,7 +105,13 @@ class SearchTeacher(ScriptedTeacher):
         if r.random() < 0.5:
             arguments["k"] = r.choice((RESULTS, RESULTS + 1, RESULTS + 2))
         why = phrases.pick(
-            r, "I search for {q}.", "Where does {q} occur?", "The index may know {q}.", q=phrases.quoted(hop.query, 60)
+            r,
+            "I search for {q}.",
+            "Where does {q} occur?",
+            "The index may know {q}.",
+            "A search for {q}.",
+            "I look for {q}.",
+            q=phrases.quoted(hop.query, 60),
         )
         wrong: Wrong = [
             ("bad_argument", {**arguments, "k": r.choice((0, 50, 100))}),

@@ -14,7 +14,7 @@ import pytest
 from filters.trajectory.detectors import detect
 from pipelines.synthesis.environments.base import open_environment
 from pipelines.synthesis.environments.problems import calculate, number, same_answer
-from pipelines.synthesis.environments.problems.algebra import polynomial
+from pipelines.synthesis.environments.problems.algebra import linear_system, polynomial
 from pipelines.synthesis.environments.problems.links import LINKS, make_link
 from pipelines.synthesis.environments.problems.logic import knights
 from pipelines.synthesis.environments.problems.science import shopping
@@ -127,3 +127,13 @@ def test_one_thing_is_in_the_singular() -> None:
     assert " 1 brush at " in joined
     assert "Exactly 1 of us is a knight." in joined
     assert not re.search(r"\b1 \w+s at |1 of us are|1 seed bags", joined)
+
+
+def test_the_program_for_a_system_of_equations_assumes_nothing_about_its_solution() -> None:
+    for seed in range(20):
+        problem = linear_system(random.Random(seed), 5)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(problem.program, {})
+        assert printed.getvalue().strip() == problem.answer
+        assert "product" not in problem.program  # no search within bounds that nobody gave
