@@ -43,6 +43,10 @@ _RECOVERIES = {  # kind of mistake: what is thought after it
         "The edit did not apply: {said}. I copy the lines exactly as they are in the file.",
         "{said}. My old text was not what the file holds; I take it from what I read.",
     ),
+    "ambiguous_edit": (
+        "That text is not there only once: {said}. I give the whole lines.",
+        "{said}. My old text was too short; now with enough around it.",
+    ),
     "bad_expression": (
         "I typed the expression wrongly: {said}. Once more.",
         "{said}. A typing slip; the same expression, well formed.",
@@ -231,7 +235,7 @@ _FAULTS = {
     ),
     "wrong_method": (
         "The wrong function is called in {old}; {new} does what is meant.",
-        "{old} should call what {new} calls.",
+        "{old} calls the wrong function; {new} is meant.",
     ),
     "slice_bound": (
         "The slice in {old} has a wrong bound: {new}.",

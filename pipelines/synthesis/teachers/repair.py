@@ -193,8 +193,8 @@ class RepairTeacher(ScriptedTeacher):
             return (yield from self.say("edit", _json(edit), why, "recovery"))
         wrong = self._wrong_paths(edit)
         for text in _misquoted(edit["old"]):
-            if current.count(text) != 1:
-                wrong.append(("failed_edit", {**edit, "old": text}))
+            if (places := current.count(text)) != 1:
+                wrong.append(("ambiguous_edit" if places else "failed_edit", {**edit, "old": text}))
         return (yield from self.do("edit", edit, why, wrong))
 
     def _test(self, spec: FileSpec) -> Turn:

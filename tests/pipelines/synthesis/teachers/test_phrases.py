@@ -39,3 +39,10 @@ def test_a_missing_folder_is_made_and_a_wrong_one_is_left_alone() -> None:
             assert "write_file" not in sentence  # the tool that failed does not make a folder
         made = phrases.recovery(random.Random(seed), "missing_folder", said, "make_folder")
         assert "I make it first" in made or "made before" in made
+
+
+def test_an_old_text_that_is_there_twice_is_made_longer_not_copied_again() -> None:
+    for seed in range(6):
+        said = "Error: the old text occurs 18 times in a.py; give more of its surroundings"
+        sentence = phrases.recovery(random.Random(seed), "ambiguous_edit", said, "edit")
+        assert "whole lines" in sentence or "enough around it" in sentence

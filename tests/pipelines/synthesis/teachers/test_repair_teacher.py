@@ -192,3 +192,14 @@ def test_which_exception_is_wanted_is_read_in_the_tests_before_it_is_named(envir
         read = [arguments["path"] for name, arguments in calls[:edit] if name == "read_file"]
         assert any(path.startswith("tests/") for path in read)
     assert seen > 0
+
+
+def test_the_kind_of_a_failed_edit_is_what_the_tool_said_of_it(erring: list[Trajectory]) -> None:
+    seen: Counter[str] = Counter()
+    for trajectory in erring:
+        for index, message in enumerate(trajectory.messages):
+            kind = (message.label or "").removeprefix("mistake:")
+            if kind in ("failed_edit", "ambiguous_edit"):
+                seen[kind] += 1
+                assert (" times in " in trajectory.messages[index + 1].content) is (kind == "ambiguous_edit")
+    assert set(seen) == {"failed_edit", "ambiguous_edit"}
