@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import cast
 
@@ -220,3 +221,11 @@ def test_what_is_no_archive_has_no_members(tmp_path_factory: pytest.TempPathFact
     assert tar_members(folder / "noise.tar.gz") is None
     assert tar_members(folder / "text.tar") is None
     assert tar_members(folder / "absent.tar") is None
+
+
+def test_every_folder_that_a_sorting_job_names_gets_a_file() -> None:
+    for number in range(300):
+        (job,) = jobs_of(one_job("file_by_kind", str(number), 400))
+        named = set(re.findall(rf" to ({job.folder}/\w+)", job.request))
+        assert 2 <= len(named) <= 4
+        assert {path.rpartition("/")[0] for path in job.expected} == named

@@ -82,8 +82,8 @@ def file_by_kind(generator: random.Random, taken: set[str], scale: float) -> Job
     expected: dict[str, File] = {}
     kinds = generator.sample(sorted(KINDS), generator.randint(2, 4))
     subfolders = generator.sample(NOUNS, max(1, min(8, count // 5)))
-    for name in pick_names(generator, count):
-        kind = generator.choice(kinds)
+    for position, name in enumerate(pick_names(generator, count)):
+        kind = kinds[position] if position < len(kinds) else generator.choice(kinds)  # none of them stays empty
         base = f"{name}.{generator.choice(KINDS[kind])}"
         file = File(_note(generator, 30).encode())
         files[f"{folder}/{generator.choice(subfolders)}/{base}"] = file
