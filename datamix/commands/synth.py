@@ -14,6 +14,8 @@ __all__ = ["command"]
 
 MAX_SEED = 2**63 - 1  # of a recipe
 _STYLES = ("native", "xml", "hermes", "react")
+# where an endpoint's field came from, for messages that name what was typed
+_OPTIONS = {"base_url": "--endpoint", "model": "--model", "samples": "--samples"}
 _FIGURES = ("tasks", "trajectories", "solved", "mistakes", "recoveries", "steps", "tokens")
 
 
@@ -142,7 +144,9 @@ def _config(
     if teacher == "openai":
         fields["endpoint"] = {"journal": f"{out}.journal.jsonl", "call_style": style, **endpoint}
     elif endpoint:
-        raise UsageError(f"{next(iter(endpoint))!r} is a setting of an endpoint: it goes with --teacher openai")
+        first = next(iter(endpoint))
+        option = _OPTIONS.get(first, f"--endpoint-set {first}")
+        raise UsageError(f"{option} is for a teacher behind an endpoint. Add --teacher openai, or leave it out")
     try:
         return SynthesizedConfig.model_validate(fields)
     except ValueError as error:  # pydantic's ValidationError
@@ -150,10 +154,21 @@ def _config(
 
 
 def _explained(error: ValueError) -> str:
-    """Every problem of a validation error as a line, without the model's name."""
+    """Every problem of a pydantic validation error as a line: the option it is about, what is wrong, the value."""
     details = error.errors() if hasattr(error, "errors") else []
-    lines = [f"{'.'.join(map(str, d['loc'])) or 'options'}: {d['msg']}, received {d['input']!r}" for d in details]
-    return "\n".join(lines) or str(error)
+    return "\n".join(map(_problem, details)) or str(error)
+
+
+def _problem(detail: dict[str, Any]) -> str:
+    """One entry of `ValidationError.errors()`. A dict as input is the whole recipe entry and would only repeat it."""
+    place = [str(part) for part in detail["loc"]]
+    field = place[-1] if place else ""
+    if detail["type"] == "missing" and field in _OPTIONS:
+        return f"--teacher openai needs {_OPTIONS[field]} (the endpoint's field {field!r})"
+    said = str(detail["msg"]).removeprefix("Value error, ")
+    name = _OPTIONS.get(field, ".".join(place))
+    received = "" if isinstance(detail["input"], dict) else f", received {detail['input']!r}"
+    return f"{name}: {said}{received}" if name else f"{said}{received}"
 
 
 def _print(family: str, out: str, counts: dict[str, Any]) -> None:

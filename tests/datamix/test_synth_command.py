@@ -189,8 +189,12 @@ def test_a_trajectory_without_its_task_is_named(sheet: tuple[Path, dict[str, obj
         (["reasoning", "--difficulty", "0:4"], r"\[0, 4\].*within \[1, 10\]"),
         (["reasoning", "--mistake-rate", "0.7"], "0.7 is out of range.*0 to 0.6"),
         (["reasoning", "--mistake-rate", "7"], "mistake_rate.*received 7"),
-        (["reasoning", "--teacher", "openai"], "base_url.*required"),
-        (["reasoning", "--model", "m"], "'model'.*--teacher openai"),
+        (["reasoning", "--difficulty", "4:2"], r"^difficulty \[4, 2\] must be an ordered range within \[1, 10\]$"),
+        (["reasoning", "--teacher", "openai"], "^--teacher openai needs --endpoint .*needs --model "),
+        (["reasoning", "--teacher", "openai", "--endpoint", "h", "--model", "m"], "^--endpoint: .*received 'h'$"),
+        (["reasoning", "--endpoint", "http://h/v1"], "^--endpoint is for .*--teacher openai"),
+        (["reasoning", "--model", "m"], "^--model is for .*--teacher openai"),
+        (["reasoning", "--endpoint-set", "seed=1"], "^--endpoint-set seed is for .*--teacher openai"),
         (["reasoning", "--teacher", "openai", "--endpoint-set", "x"], "KEY=VALUE"),
         (
             [
