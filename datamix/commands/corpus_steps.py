@@ -10,7 +10,7 @@ import click
 from datamix.output import emit_json, stdout_console, table
 from datamix.progress import open_progress
 
-__all__ = ["input_options", "output_options", "print_summary", "run_step"]
+__all__ = ["input_options", "output_options", "print_summary", "require_files", "run_step"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _INPUT = ("text", "id", "domain")
@@ -61,6 +61,14 @@ def run_step(
     with open_progress() as progress:
         summary: dict[str, Any] = getattr(standalone, name)(inputs, common["out"], engine, progress, **settings)
     return summary
+
+
+def require_files(option: str, *patterns: str) -> None:
+    """Say before any text is read that a further file does not exist. Raises UsageError that names the option."""
+    from pipelines.corpus.plain import plain_files
+
+    for pattern in patterns:
+        plain_files(pattern, option)
 
 
 def print_summary(summary: dict[str, Any], common: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from datamix.commands.corpus_steps import input_options, output_options, print_summary, run_step
+from datamix.commands.corpus_steps import input_options, output_options, print_summary, require_files, run_step
 
 __all__ = ["command"]
 
@@ -23,5 +23,6 @@ def command(benchmarks: tuple[str, ...], shingle_words: int, **common: Any) -> N
 
     INPUT is a file, a folder or a pattern. A dropped row names the benchmark's item and the text that matched.
     """
+    require_files("--benchmark", *benchmarks)
     summary = run_step("decontaminate_files", common, benchmarks=benchmarks, shingle_words=shingle_words)
     print_summary(summary, common)

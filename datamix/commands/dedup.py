@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from datamix.commands.corpus_steps import input_options, output_options, print_summary, run_step
+from datamix.commands.corpus_steps import input_options, output_options, print_summary, require_files, run_step
 from schemas.errors import UsageError
 
 __all__ = ["command"]
@@ -74,6 +74,8 @@ def command(
             raise UsageError(f"--verdicts-only does not take {signatures[0]}: leave one of them out")
     else:
         settings = {"signatures_out": signatures_out, "against_signatures": against_signatures}
+    if against is not None:
+        require_files("--against", against)
     summary = run_step(
         "dedup_verdicts" if verdicts_only else "dedup_files",
         common,

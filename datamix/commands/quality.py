@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from datamix.commands.corpus_steps import input_options, output_options, print_summary, run_step
+from schemas.errors import UsageError
 
 __all__ = ["command"]
 
@@ -47,6 +49,8 @@ def command(
         raise click.UsageError("--language-model and --languages go together: a model, and its labels that stay")
     language = None
     if language_model is not None:
+        if not Path(language_model).is_file():
+            raise UsageError(f"--language-model {language_model}: no such file. Give a fasttext language model")
         language = {"model": language_model, "keep": _names(languages), "min_score": min_language_score}
     kinds = ["email", "ip", "phone", "key"] if pii == "all" else _names(pii)
     print_summary(run_step("quality_files", common, rules=_names(rules), language=language, pii=kinds), common)

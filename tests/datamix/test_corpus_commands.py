@@ -190,3 +190,22 @@ def test_removal_agrees_with_exact_jaccard_on_the_truth_set(tmp_path: Path, caps
     right = sum(min(size - 1, gone[name]) for name, size in sizes.items())
     assert right / len(dropped) >= 0.99
     assert right / sum(size - 1 for size in sizes.values()) >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        ("decontaminate", ["--benchmark", "none.jsonl"], "--benchmark: 'none.jsonl' names no file"),
+        ("dedup", ["--against", "none.jsonl"], "--against: 'none.jsonl' names no file"),
+        ("quality", ["--language-model", "none.bin", "--languages", "en"], "--language-model none.bin: no such file"),
+        ("classify", ["--model", "none.bin"], "--model none.bin: no such file"),
+    ],
+)
+def test_a_further_file_that_does_not_exist_is_said_before_texts_are_read(
+    command: str, options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = write(tmp_path / "a.jsonl", [{"text": "x"}, {"no": "text"}]), tmp_path / "out"
+    code, _, err = call(command, data, *options, "--out", out, "--workers", 1, capsys=capsys)
+    assert code == 2
+    assert err.startswith(f"datamix: {said}")  # and no word yet about the record without a text
+    assert not out.exists()
