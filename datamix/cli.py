@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "synth": ("datamix.commands.synth", "Make and play tasks of one family and write the trajectories."),
     "replay": ("datamix.commands.replay", "Run the calls of synthesized trajectories again and compare every result."),
     "ingest": ("datamix.commands.ingest", "Read recorded agent runs of many formats into canonical trajectories."),
+    "masks": ("datamix.commands.masks", "Say where two mask policies differ and how much each leaves to train."),
     "convert": ("datamix.commands.convert", "Write trajectories with their masks for a training framework."),
     "export-shards": (
         "datamix.commands.export_shards",
@@ -62,7 +63,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "export": ("datamix.commands.export", "Write a checkpoint for Hugging Face or llama.cpp."),
     "chat": ("datamix.commands.chat", "Talk with a trained model in the terminal."),
-    "masks": ("datamix.commands.masks", "Say where two mask policies differ and how much each leaves to train."),
 }
 
 _PACKAGES = ("datamix", "pipelines", "trainer")

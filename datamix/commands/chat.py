@@ -41,9 +41,8 @@ def command(
     """Talk with a trained model in the terminal.
 
     One line is one turn; the end of the input (Ctrl-D) ends it, so a pipe works too. Ctrl-C stops a reply, and at the
-    prompt ends the talk. With --tools the model has the
-    tools of a task family, which run in the sandbox; an empty line sends the task itself. A RUN means its final
-    checkpoint.
+    prompt ends the talk. With --tools the model has the tools of a task family, which run in the sandbox; an empty line
+    sends the task itself. A RUN means its final checkpoint.
     """
     folder = find_checkpoint(checkpoint)
     from pipelines.synthesis.environments.base import family_names, open_environment

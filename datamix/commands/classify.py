@@ -29,6 +29,8 @@ def command() -> None:
     \b
     datamix classify INPUT... --model MODEL.bin --out DIR                   adds domain and domain_score
     datamix classify train INPUT... --label-field FIELD --out MODEL.bin     makes MODEL.bin and card.json
+
+    Options of the first form: datamix classify predict --help
     """
 
 

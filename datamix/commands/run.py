@@ -44,9 +44,9 @@ def command(
 ) -> None:
     """Run a recipe: raw text and tasks to shards and a trained model.
 
-    RECIPE is a YAML file, or the name of a bundled one (demo, nanbeige). Interrupted at any moment, the same command
-    continues; finished steps are kept. What follows '--' goes to the engine unseen: with --engine beam, flags of Beam
-    and of its runner, such as --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
+    RECIPE is a YAML file, or the bare name of one in recipes/ (demo, jsonl, …). Interrupted at any moment, the same
+    command continues; finished steps are kept. What follows '--' goes to the engine unseen: with --engine beam, flags
+    of Beam and of its runner, such as --runner DataflowRunner --project P --region R --temp_location gs://B/tmp.
     """
     if engine_options and not engine_options[0].startswith("-"):
         problem = f"unexpected argument {engine_options[0]!r}: one recipe is run; engine options follow '--'"
