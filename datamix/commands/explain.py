@@ -26,8 +26,10 @@ def command(place: str, as_json: bool) -> None:
     if as_json:
         emit_json(found)
         return
-    for name, value in _lines(found):
-        click.echo(f"{name:<28} {value}")
+    lines = list(_lines(found))
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
+        click.echo(f"{name:<{width}} {value}")
 
 
 def _lines(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -107,10 +107,12 @@ def print_row(title: str, spans: Sequence[Span], console: Console, limit: int | 
 def _print_legend(title: str, spans: Sequence[Span], console: Console) -> None:
     console.print(Text(title, style="bold"))
     total = sum(span.tokens for span in spans)
-    for reason, tokens in _by_reason(spans):
+    counts = _by_reason(spans)
+    width = max((len(reason) for reason, _ in counts), default=0)
+    for reason, tokens in counts:
         style, _, meaning = style_of(reason)
         console.print(
-            Text.assemble((f"  {reason:<24}", style), f"{tokens:>10,} tokens {tokens / total:>7.1%}  {meaning}")
+            Text.assemble((f"  {reason:<{width}}", style), f"{tokens:>10,} tokens {tokens / total:>7.1%}  {meaning}")
         )
 
 

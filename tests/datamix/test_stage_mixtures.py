@@ -162,6 +162,14 @@ def test_explain_names_the_stage_and_the_uses_by_stage(run: Path) -> None:
     assert document["quality"] >= 0.4
 
 
+def test_explained_values_stand_in_one_column(run: Path) -> None:
+    place = f"{run}/shards/pretrain-1-best/part-00000.arrow:0:3"
+    lines = CliRunner().invoke(explain, [place]).stdout.splitlines()
+    width = max(len(line.split(" ")[0]) for line in lines)
+    assert {line[width] for line in lines} == {" "}
+    assert all(line[width + 1] != " " for line in lines)
+
+
 @pytest.mark.parametrize(("engine", "workers"), [("datatrove", 2), ("beam", 1)])
 def test_the_same_bytes_on_both_engines(recipe: Recipe, run: Path, tmp_path: Path, engine: str, workers: int) -> None:
     other = tmp_path / "run"
