@@ -12,7 +12,7 @@ from datamix.checkpoints import find_checkpoint, run_of_checkpoint
 from datamix.folder import RECIPE_NAME, describe_run
 from datamix.output import emit_json, stdout_console, table
 from datamix.progress import open_progress
-from schemas.errors import UsageError
+from schemas.errors import DatamixError, UsageError
 from schemas.recipe import EndpointConfig, EvaluateConfig, load_recipe
 
 __all__ = ["command"]
@@ -70,6 +70,20 @@ def command(
         emit_json(results)
     else:
         _print(results, stdout_console())
+    if endpoint is not None:
+        _refuse_silence(endpoint, results)
+
+
+def _refuse_silence(url: str, results: dict[str, Any]) -> None:
+    """Raises DatamixError when tasks were tried and nothing answered: none of the figures means anything."""
+    usage = results["usage"].values()
+    tried = sum(agent["tasks"] for agent in results["agents"].values())
+    if tried and not any(of_family["requests"] or of_family["reused"] for of_family in usage):
+        problems = ", ".join(sorted({problem for of_family in usage for problem in of_family["problems"]}))
+        raise DatamixError(
+            f"{url}: no request was answered ({problems or 'nothing was asked'}), so nothing was measured. "
+            "Is the server there?"
+        )
 
 
 def _measure_checkpoint(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from datamix.commands.train import command as train
 from datamix.talk import Talk
 from pipelines.synthesis.environments.base import open_environment
 from pipelines.synthesis.rollout import HELDOUT_SEEDS
-from schemas.errors import InputError, UsageError
+from schemas.errors import DatamixError, InputError, UsageError
 from schemas.files import sha256_file
 from schemas.trajectory import Message, ToolCall
 
@@ -176,3 +177,14 @@ def test_a_call_without_tools_gets_an_error_and_replies_are_bounded() -> None:
     assert [(message.role, message.error) for message in said if message.role == "tool"] == [("tool", True)] * 2
     assert len(said) == 4
     assert talk.outcome() is None
+
+
+def test_an_endpoint_that_answers_nothing_is_no_measurement() -> None:
+    with socket.socket() as taken:  # bound and not listening: a connection is refused
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        options = ["--endpoint", url, "--model", "m", "--family", "reasoning", "--set", "evaluate.tasks=1"]
+        failed = CliRunner().invoke(evaluate, [*options, "--endpoint-set", "retries=0"])
+    assert failed.exit_code == 1
+    assert isinstance(failed.exception, DatamixError)
+    assert f"{url}: no request was answered (connection), so nothing was measured" in str(failed.exception)
