@@ -72,6 +72,9 @@ def step(context: RunContext) -> StepOutput:
         "characters_kept": sum(result["characters_kept"] for result in results),
         "characters_dropped": sum(result["characters_dropped"] for result in results),
     }
+    if verdicts and not kept:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in verdicts.most_common())
+        context.progress.say(f"corpus: warning: no document is left: {reasons}")
     if pii:
         counts["replaced"] = {kind: replaced[kind] for kind in pii}
         counts["documents_with_replacements"] = sum(result["documents_replaced"] for result in results)

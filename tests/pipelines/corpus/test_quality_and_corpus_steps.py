@@ -138,3 +138,22 @@ def test_a_partition_without_documents_is_joined_to_empty_files(make_run: Any) -
     output = corpus.step(context)
     assert [pq.read_metadata(path).num_rows for path in output.files].count(0) == 7
     assert output.counts["kept"] == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["too short", "short too", ""], ["corpus: warning: no document is left: gopher:few_words 2, empty 1"]),
+        (["too short", GOOD], []),
+        ([], []),
+    ],
+)
+def test_a_corpus_of_which_nothing_is_left_is_told_with_the_reasons(
+    texts: list[str], said: list[str], make_run: Any
+) -> None:
+    context: RunContext = make_run(documents(texts))
+    quality.step(context)
+    write_later_verdicts(context, {}, {})
+    corpus.step(context)
+    heard: Any = context.progress
+    assert heard.lines == said
