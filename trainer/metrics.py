@@ -153,7 +153,8 @@ def stage_line(totals: dict[str, Any], max_segment_tokens: int | None) -> str:
         f"{totals['trained_tokens']:,} trained"
     )
     if "first_loss" in totals:
-        line += f", loss {totals['first_loss']:.3f} → {totals['last_loss']:.3f}"
+        line += f", loss {totals['first_loss']:.3f}"
+        line += f" → {totals['last_loss']:.3f}" if totals["steps"] > 1 else " in its one step"
     if totals["left_out_segments"]:
         line += (
             f"; left out {totals['left_out_segments']} segments above train.max_segment_tokens "

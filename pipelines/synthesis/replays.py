@@ -42,7 +42,7 @@ def replay_file(
 
     `pool` is what the tasks draw from, or `run` the run that has it; with neither it is looked for beside the file and
     in the run that the file lies in. Trajectories that are written in a text style are read back into calls first.
-    Raises InputError for a file without such a row and for a trajectory without its task, UsageError when no pool is
+    Raises InputError for a trajectory without its task, UsageError for a file without such a row and when no pool is
     found or it is another one than the tasks were made from. Cost: that of the roll-out.
     """
     rows = 0
@@ -67,6 +67,6 @@ def replay_file(
             first = differences[0] if differences else None
             yield Replayed(number, trajectory.id, task.id, task.family, len(trajectory.messages), first)
     if row is not None and row >= rows:
-        raise InputError(f"there is no row {row}: the file has {rows}", path=str(path), todo="Rows count from 0")
+        raise UsageError(f"{path} has {rows} trajectories, counted from 0: there is no row {row}")
     if not rows:
         raise UsageError(f"{path}: holds no trajectory, so there is nothing to replay")

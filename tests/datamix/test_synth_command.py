@@ -179,7 +179,9 @@ def test_a_trajectory_without_its_task_is_named(sheet: tuple[Path, dict[str, obj
     error = run(replay, path).exception
     assert isinstance(error, InputError)
     assert "recorded.parquet:1" in str(error) and "carries no task" in str(error)
-    assert "has 2" in str(run(replay, path, "--row", 2).exception)
+    beyond = run(replay, path, "--row", 2).exception
+    assert isinstance(beyond, UsageError)
+    assert "has 2 trajectories, counted from 0: there is no row 2" in str(beyond)
 
 
 @pytest.mark.parametrize(
