@@ -9,8 +9,8 @@ speed   a training step (forward, backward, clipping, AdamW) of 4 × 1,024 token
         of a forward, four of a backward, of which a causal segment needs half); share_of_mm_linear does not.
 loops   the same step with 1, 2 and 3 passes, in bf16 where the CPU computes it; wanted: at most 1.05 × passes.
 row     one packed row of 262,144 tokens (segments of 200 to 8,192 tokens and one of 32,768) through the `demo` model:
-        CPU seconds (80 in bf16, 190 in fp32 with AVX2) and peak memory of a process of its own (wanted: below 6 GiB); and the gradient of a
-        row of some 16,000 tokens in groups against the row taken whole.
+        CPU seconds (80 in bf16, 190 in fp32 with AVX2) and peak memory of a process of its own (wanted: below 6 GiB);
+        and the gradient of a row of some 16,000 tokens in groups against the row taken whole.
 gpu     recipe `small` at 262,144 tokens a row: tokens a second, share of peak FLOPs, memory. Needs CUDA.
 
 Times are CPU seconds of one thread; on a machine that others use too they vary by some ten per cent.
