@@ -2,18 +2,20 @@
 
     python benchmarks/training.py [--json] [--parts speed loops row gpu]
 
-speed   a training step (forward, backward, clipping, AdamW) of 4 × 1,024 tokens of a 3.15M model, best of five, beside
+speed   a training step (forward, backward, clipping, AdamW) of 4 × 1,024 tokens of a 3.15M model beside
         `transformers`' Llama at the same shape and precision in the same process (extra hf), and as a share of the
         rate of torch.mm: the seconds that torch.mm takes for all matrix products of the step, in the shapes and layouts
         that the model has them in, over the seconds of the step. share_of_mm counts the products of attention too (two
         of a forward, four of a backward, of which a causal segment needs half); share_of_mm_linear does not.
+        Wanted: over_llama at least 1, share_of_mm at least .7.
 loops   the same step with 1, 2 and 3 passes, in bf16 where the CPU computes it; wanted: at most 1.05 × passes.
 row     one packed row of 262,144 tokens (segments of 200 to 8,192 tokens and one of 32,768) through the `demo` model:
         CPU seconds (80 in bf16, 190 in fp32 with AVX2) and peak memory of a process of its own (wanted: below 6 GiB);
         and the gradient of a row of some 16,000 tokens in groups against the row taken whole.
 gpu     recipe `small` at 262,144 tokens a row: tokens a second, share of peak FLOPs, memory. Needs CUDA.
 
-Times are CPU seconds of one thread; on a machine that others use too they vary by some ten per cent.
+Times are CPU seconds of one thread. On a machine that others use too they vary by ten per cent and more, so what is
+compared runs in turn, eleven rounds, and the medians are compared.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from torch import Tensor
 
 from schemas.recipe import load_recipe
 from trainer.config import LoopedConfig
@@ -45,7 +49,7 @@ from trainer.step import StepSettings, gradient_step, group_loss
 from trainer.world import World
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
-ROWS, CONTEXT, REPEATS = 4, 1024, 5
+ROWS, CONTEXT, ROUNDS = 4, 1024, 11
 ROW_TOKENS, LONG_SEGMENT = 262_144, 32_768
 PEAK_FLOPS = 989e12  # H100 and H200, dense bfloat16, as NVIDIA states it
 
@@ -78,15 +82,15 @@ def make_row(lengths: list[int], vocab: int, seed: int = 0) -> Row:
     return Row("row", ids, targets, lengths, pa.scalar([f"s{i}" for i in range(len(lengths))]))
 
 
-def best_of(step: Callable[[], None], repeats: int = REPEATS) -> float:
-    """The least CPU seconds of a call, after one that warms up."""
-    step()
-    seconds = []
-    for _ in range(repeats):
-        began = time.process_time()
-        step()
-        seconds.append(time.process_time() - began)
-    return min(seconds)
+def median_seconds(calls: Mapping[str, Callable[[], None]]) -> dict[str, float]:
+    """The median CPU seconds of each call over ROUNDS rounds in which all run in turn, after a round that warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS + 1):
+        for name, call in calls.items():
+            began = time.process_time()
+            call()
+            seconds[name].append(time.process_time() - began)
+    return {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
 
 
 def our_step(config: LoopedConfig, bf16: bool) -> Callable[[], None]:
@@ -142,27 +146,34 @@ def matrix_shapes(config: LoopedConfig) -> list[tuple[int, int, int]]:
     ]
 
 
-def mm_seconds(config: LoopedConfig, tokens: int, dtype: torch.dtype) -> tuple[float, float]:
-    """CPU seconds of torch.mm for the products of a forward and a backward of `tokens` tokens: linear, attention.
+Products = list[tuple[int, Tensor, Tensor]]  # how often, left, right
 
-    A linear layer multiplies x @ W.T forward, and g @ W and g.T @ x backward. Attention multiplies per head and
-    segment of CONTEXT tokens q @ k.T and p @ v forward, g @ v.T, s @ k, s.T @ q and p.T @ g backward; half is causal.
-    """
 
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, dtype=dtype)
-
-    linear = 0.0
+def linear_products(config: LoopedConfig, tokens: int, dtype: torch.dtype) -> Products:
+    """The products of the linear layers in a step of `tokens` tokens: x @ W.T forward, g @ W and g.T @ x backward."""
+    found = []
     for times, inside, outside in matrix_shapes(config):
-        x, w, g = matrix(tokens, inside), matrix(outside, inside), matrix(tokens, outside)
-        for left, right in ((x, w.T), (g, w), (g.T, x)):
-            linear += times * best_of(partial(torch.mm, left, right))
-    head, scores = matrix(CONTEXT, config.head_dim), matrix(CONTEXT, CONTEXT)
+        x, w, g = (torch.randn(size, dtype=dtype) for size in ((tokens, inside), (outside, inside), (tokens, outside)))
+        found += [(times, x, w.T), (times, g, w), (times, g.T, x)]
+    return found
+
+
+def attention_products(config: LoopedConfig, tokens: int, dtype: torch.dtype) -> Products:
+    """The products of attention in a step, per head and segment of CONTEXT tokens.
+
+    q @ k.T and p @ v forward, g @ v.T, s @ k, s.T @ q and p.T @ g backward: two of each kind, of which the causal half
+    counts, so each kind once.
+    """
+    head, scores = torch.randn(CONTEXT, config.head_dim, dtype=dtype), torch.randn(CONTEXT, CONTEXT, dtype=dtype)
     heads = tokens // CONTEXT * config.num_attention_heads * config.num_hidden_layers * config.num_loops
-    wide, narrow, turned = (
-        best_of(partial(torch.mm, left, right)) for left, right in ((head, head.T), (scores, head), (scores.T, head))
-    )
-    return linear, heads * (2 * wide + 2 * narrow + 2 * turned) / 2
+    return [(heads, head, head.T), (heads, scores, head), (heads, scores.T, head)]
+
+
+def multiply(products: Products) -> None:
+    """Compute them all by torch.mm."""
+    for times, left, right in products:
+        for _ in range(times):
+            torch.mm(left, right)
 
 
 def speed() -> dict[str, Any]:
@@ -172,18 +183,22 @@ def speed() -> dict[str, Any]:
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         if name == "bf16" and not computes_bf16(torch.device("cpu")):
             continue
-        ours = best_of(our_step(config, dtype == torch.bfloat16))
+        calls: dict[str, Callable[[], None]] = {
+            "ours": our_step(config, dtype == torch.bfloat16),
+            "linear": partial(multiply, linear_products(config, tokens, dtype)),
+            "attention": partial(multiply, attention_products(config, tokens, dtype)),
+        }
         other = llama_step(config, dtype == torch.bfloat16)
-        llama = best_of(other) if other else None
-        again = best_of(our_step(config, dtype == torch.bfloat16))  # ours on both sides of it: the machine drifts
-        ours = min(ours, again)
-        linear, attention = mm_seconds(config, tokens, dtype)
+        if other is not None:
+            calls["llama"] = other
+        seconds = median_seconds(calls)
+        ours, llama = seconds["ours"], seconds.get("llama")
         found[name] = {
             "tokens_per_cpu_second": tokens / ours,
             "llama_tokens_per_cpu_second": tokens / llama if llama else None,
             "over_llama": llama / ours if llama else None,
-            "share_of_mm": (linear + attention) / ours,
-            "share_of_mm_linear": linear / ours,
+            "share_of_mm": (seconds["linear"] + seconds["attention"]) / ours,
+            "share_of_mm_linear": seconds["linear"] / ours,
         }
     return found
 
@@ -191,8 +206,8 @@ def speed() -> dict[str, Any]:
 def loop_cost() -> dict[str, Any]:
     """Seconds of a step with L passes over L times those with one."""
     bf16 = computes_bf16(torch.device("cpu"))
-    seconds = {loops: best_of(our_step(speed_config(loops), bf16)) for loops in (1, 2, 3)}
-    return {str(loops): seconds[loops] / (loops * seconds[1]) for loops in (2, 3)}
+    seconds = median_seconds({str(loops): our_step(speed_config(loops), bf16) for loops in (1, 2, 3)})
+    return {str(loops): seconds[str(loops)] / (loops * seconds["1"]) for loops in (2, 3)}
 
 
 def long_row_lengths() -> list[int]:

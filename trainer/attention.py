@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from trainer.tiles import tiled_attention, worth_tiling
+
 __all__ = ["cached_attention", "segment_attention"]
 
 
@@ -44,6 +46,8 @@ def cached_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None = None) -> Tensor:
     """(batch, tokens, heads, head_dim) in and out."""
+    if causal and worth_tiling(query, key):
+        return tiled_attention(query, key, value)
     out = functional.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),

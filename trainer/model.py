@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 from trainer.attention import cached_attention, segment_attention
 from trainer.cache import KeyValueCache
 from trainer.config import LoopedConfig
-from trainer.kernels import rms_norm, rotary_tables, rotate
+from trainer.kernels import rms_norm, rotary_tables, rotate, swiglu
 from trainer.loss import weighted_cross_entropy
 
 __all__ = ["LoopedTransformer"]
@@ -94,7 +94,7 @@ class SwiGLU(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+        return swiglu(x, self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight)
 
 
 class Layer(nn.Module):
