@@ -19,7 +19,7 @@ from trainer.checkpoint import load_model
 from trainer.heldout import MAX_TOKENS_A_DOMAIN, HeldoutDomain, model_loss, read_heldout, unigram_log_p, unigram_loss
 from trainer.model import LoopedTransformer
 from trainer.precision import choose_precision
-from trainer.world import World
+from trainer.world import World, own_device
 
 __all__ = ["LOOPS", "LOOP_TOKENS", "evaluate", "measure"]
 
@@ -44,6 +44,7 @@ def measure(
     without one) and loss, in nats a token on the same tokens; heldout_total: the same over all domains, weighted by
     tokens; loops: loss by number of passes at test time on the first LOOP_TOKENS of it; agent: of the recipe's family,
     trainer.agent.agent_results, and `problem` when tasks could not be made; agents: the same of each of `families`.
+    Runs on the CUDA device where there is one, else on the CPU.
 
     Raises InputError without the checkpoint, CheckError when the tokenizer is not that of the shards.
     """
@@ -59,14 +60,14 @@ def measure(
     before = torch.get_num_threads()
     torch.set_num_threads(recipe.train.threads or 1)
     try:
-        model = load_model(checkpoint)
+        model = load_model(checkpoint).to(own_device())
         if model.config.vocab_size != index.vocab_size:
             raise CheckError(
                 f"{checkpoint / 'config.json'}: vocab_size {model.config.vocab_size}, the shards of {run} have "
                 f"{index.vocab_size}. Give a checkpoint of this run"
             )
         pretrain = run / "train" / "checkpoints" / "pretrain"
-        pretrained = load_model(pretrain) if pretrain.is_dir() else None
+        pretrained = load_model(pretrain).to(own_device()) if pretrain.is_dir() else None
         context = _pretrain_context(index)
         heldout = read_heldout(run, tokenizer, context)
         domains = _heldout_losses(recipe, run, index, heldout, model, pretrained, progress)
@@ -147,8 +148,8 @@ def _heldout_losses(
 
 
 def _bf16(recipe: Recipe) -> bool:
-    """Evaluation runs on the CPU, in the training's precision or in what the device computes."""
-    return choose_precision(recipe.train.precision, World()) == "bf16"
+    """Evaluation takes the training's precision, or what the device that it runs on computes."""
+    return choose_precision(recipe.train.precision, World(device=own_device())) == "bf16"
 
 
 def _total(domains: dict[str, dict[str, Any]]) -> dict[str, Any]:

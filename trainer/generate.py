@@ -89,4 +89,4 @@ class Decoder:
         tokens = torch.tensor(ids, device=device)
         hidden = self.model.hidden(tokens, [len(ids)], self._cache, self.num_loops)
         self._held += ids
-        return torch.nn.functional.linear(hidden[-1], self.model.output_weight)
+        return torch.nn.functional.linear(hidden[-1], self.model.output_weight).cpu()  # where the draws are made

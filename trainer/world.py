@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["World", "join_world"]
+__all__ = ["World", "join_world", "own_device"]
 
 
 _CPU = torch.device("cpu")
@@ -56,6 +56,11 @@ class World:
         """Return when every process is here."""
         if self.size > 1:
             torch.distributed.barrier()
+
+
+def own_device() -> torch.device:
+    """Where a process on its own computes: the CUDA device that is current where there is one, else the CPU."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else _CPU
 
 
 @contextmanager

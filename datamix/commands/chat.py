@@ -51,13 +51,14 @@ def command(
     from trainer.agent import ModelAgent
     from trainer.checkpoint import load_model
     from trainer.generate import Sampling
+    from trainer.world import own_device
 
     if family is not None and family not in family_names():
         raise UsageError(f"--tools {family!r}: families are {', '.join(family_names())}")
     if math.isnan(temperature):
         raise UsageError("--temperature nan: give a number from 0 on")
     sampling = Sampling(temperature=temperature)
-    agent = ModelAgent(load_model(folder), load_tokenizer(folder), seed, max_new_tokens, sampling)
+    agent = ModelAgent(load_model(folder).to(own_device()), load_tokenizer(folder), seed, max_new_tokens, sampling)
     with ExitStack() as stack:
         environment = task = None
         if family is not None:
