@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 __all__ = ["tiled_attention", "worth_tiling"]
 
 _SHORTEST, _LONGEST = 512, 4096  # measured, see above
-_TILE_ROWS, _TILE_TOKENS, _TILE_KEYS = 512, 128, 512  # at most; of floats, a tile of scores then stays near the core
+_TILE_ROWS, _TILE_TOKENS, _TILE_KEYS = 512, 128, 512  # of floats, a tile of scores then stays near the core
 
 
 def worth_tiling(query: Tensor, key: Tensor) -> bool:
@@ -39,9 +39,17 @@ def tiled_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention inside each segment: softmax(q·k / sqrt(head_dim)) · v.
 
     Shapes: query (segments, tokens, heads, head_dim); key and value (segments, tokens, kv_heads, head_dim) with heads a
-    multiple of kv_heads, all float32 on a CPU. Returns (segments, tokens, heads, head_dim). It has a first derivative
-    only. Memory of the gradient: some six times that of query, key and value; never tokens².
+    multiple of kv_heads, none of them zero, all float32 on a CPU. Returns (segments, tokens, heads, head_dim). It has a
+    first derivative only. Memory of the gradient: some six times that of query, key and value; never tokens².
+    Raises ValueError for other shapes: the kernel below reads past the end of what does not fit.
     """
+    asked, held, given = tuple(query.shape), tuple(key.shape), tuple(value.shape)
+    whole = len(asked) == len(held) == 4 and held == given and 0 not in asked + held
+    if not whole or asked[:2] + asked[3:] != held[:2] + held[3:] or asked[2] % held[2]:
+        raise ValueError(
+            f"query {asked}, key {held} and value {given} do not fit: all are (segments, tokens, heads, head_dim), not "
+            "empty, and alike but for the heads, of which query has as many as key and value or a multiple"
+        )
     return _TiledAttention.apply(query, key, value)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -56,8 +64,9 @@ class _TiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         group = query.shape[2] // key.shape[2]
+        straight = query if query.stride(-1) == 1 else query.contiguous()  # the kernel takes every last stride for 1
         output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query.transpose(1, 2),
+            straight.transpose(1, 2),
             key.repeat_interleave(group, 2).transpose(1, 2),
             value.repeat_interleave(group, 2).transpose(1, 2),
             is_causal=True,
@@ -90,7 +99,7 @@ class _TiledAttention(torch.autograd.Function):
 
 
 def _tile_tokens(group: int) -> int:
-    """Tokens of a tile: a power of two whose `group` query heads make at most 512 rows."""
+    """Tokens of a tile: a power of two from 16 on whose `group` query heads make at most 512 rows, if 16 of them do."""
     fitting = max(16, _TILE_ROWS // group)
     return min(_TILE_TOKENS, 1 << fitting.bit_length() - 1)
 

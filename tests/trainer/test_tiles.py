@@ -65,6 +65,41 @@ def test_equals_the_definition_with_many_query_heads_for_a_key_head(group: int) 
     _compare(_inputs(1, 150, group, 1, 4))
 
 
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("order", [(0, 3, 2, 1), (3, 2, 1, 0), (0, 2, 1, 3), (1, 3, 0, 2)])
+def test_equals_the_definition_however_the_numbers_lie_in_memory(order: tuple[int, ...], group: int) -> None:
+    laid: list[torch.Tensor] = []
+    for part in _inputs(2, 140, group, 2, 8):
+        back = [order.index(place) for place in range(4)]
+        laid.append(part.detach().permute(order).contiguous().permute(back).requires_grad_())
+    assert all(part.stride() != part.contiguous().stride() for part in laid)
+    _compare(laid)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1, 600, 5, 8), (1, 600, 2, 8), (1, 600, 2, 8)),
+        ((1, 600, 4, 8), (1, 500, 2, 8), (1, 500, 2, 8)),
+        ((2, 600, 4, 8), (1, 600, 2, 8), (1, 600, 2, 8)),
+        ((1, 600, 4, 8), (1, 600, 2, 4), (1, 600, 2, 4)),
+        ((1, 600, 4, 8), (1, 600, 2, 8), (1, 600, 1, 8)),
+        ((1, 600, 4, 8), (1, 600, 2, 8), (1, 600, 2, 6)),
+        ((1, 600, 4, 8), (1, 600, 0, 8), (1, 600, 0, 8)),
+        ((1, 600, 4, 0), (1, 600, 2, 0), (1, 600, 2, 0)),
+        ((1, 0, 4, 8), (1, 0, 2, 8), (1, 0, 2, 8)),
+        ((0, 600, 4, 8), (0, 600, 2, 8), (0, 600, 2, 8)),
+        ((600, 4, 8), (600, 2, 8), (600, 2, 8)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused_before_the_kernel_reads_beyond_them(
+    shapes: tuple[tuple[int, ...], ...],
+) -> None:
+    query, key, value = (torch.zeros(shape, requires_grad=True) for shape in shapes)
+    with pytest.raises(ValueError, match="do not fit"):
+        tiled_attention(query, key, value)
+
+
 def test_scores_far_beyond_the_exponential_keep_their_gradient_finite() -> None:
     query, key, value = _inputs(1, 200, 2, 1, 8)
     sharp = [query.detach().mul(300).requires_grad_(), key, value]
@@ -120,3 +155,17 @@ def test_a_row_of_short_and_long_segments_equals_the_same_row_without_tiles(monk
     for with_tiles, without in zip(*gradients, strict=True):
         assert with_tiles is not None
         torch.testing.assert_close(with_tiles, without, atol=2e-5, rtol=1e-5)
+
+
+def test_a_row_of_equal_segments_that_lies_turned_in_memory_equals_the_one_that_does_not() -> None:
+    query, key, value = (part[0].detach() for part in _inputs(1, 1024, 2, 2, 8))
+    expected = segment_attention(query.requires_grad_(), key, value, [512, 512])
+    turned = [part.detach().permute(2, 1, 0).contiguous().permute(2, 1, 0) for part in (query, key, value)]
+    turned[0].requires_grad_()
+    out = segment_attention(*turned, [512, 512])
+    torch.testing.assert_close(out, expected)
+    for parts in ((out, turned[0]), (expected, query)):
+        parts[0].square().sum().backward()
+    assert query.grad is not None
+    assert turned[0].grad is not None
+    torch.testing.assert_close(turned[0].grad, query.grad)
