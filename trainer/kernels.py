@@ -88,16 +88,18 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """(silu(x · gateᵀ) ∘ (x · upᵀ)) · downᵀ (arXiv 2002.05202).
 
-    Shapes: x (tokens, hidden_size), gate and up (intermediate_size, hidden_size), down (hidden_size,
-    intermediate_size). Returns (tokens, hidden_size). In float32 on a CPU a gradient keeps two numbers for each of
-    tokens × intermediate_size, not four.
+    Shapes: x (…, hidden_size), gate and up (intermediate_size, hidden_size), down (hidden_size, intermediate_size).
+    Returns the shape of x. In float32 on a CPU a gradient keeps two numbers for each of tokens × intermediate_size, not
+    four. Raises ValueError for weights of other shapes: a product written in place would only resize its place.
     """
+    if up.shape != gate.shape or down.shape != gate.shape[::-1]:
+        raise ValueError(f"gate {tuple(gate.shape)}, up {tuple(up.shape)} and down {tuple(down.shape)} do not fit")
     device = x.device.type
     exact = device == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled(device)
     if exact and torch.is_grad_enabled():
-        return _SwiGLU.apply(x, gate, up, down)  # type: ignore[no-any-return, no-untyped-call]
-    inner = functional.silu(functional.linear(x, gate)) * functional.linear(x, up)
-    return functional.linear(inner, down)
+        rows = x.reshape(-1, x.shape[-1])
+        return _SwiGLU.apply(rows, gate, up, down).reshape(x.shape)  # type: ignore[no-any-return, no-untyped-call]
+    return functional.linear(functional.silu(functional.linear(x, gate)) * functional.linear(x, up), down)
 
 
 class _SwiGLU(torch.autograd.Function):

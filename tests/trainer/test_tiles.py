@@ -121,6 +121,25 @@ def test_an_early_output_has_no_gradient_for_later_keys_and_values() -> None:
         assert part.grad[:, 1:50].any()
 
 
+@pytest.mark.parametrize(
+    ("which", "spoilt"),  # of the output and the gradients of query, key and value: where the bad token 300 must show
+    [
+        (0, (slice(300, 301), slice(300, 301), slice(0, 301), slice(0, 301))),
+        (1, (slice(300, 600), slice(300, 600), slice(0, 600), slice(0, 600))),
+        (2, (slice(300, 600), slice(300, 600), slice(0, 600), slice(0, 0))),
+    ],
+)
+def test_a_nan_shows_in_all_that_depends_on_it(which: int, spoilt: tuple[slice, ...]) -> None:
+    inputs = _inputs(1, 600, 2, 1, 8)
+    with torch.no_grad():
+        inputs[which][0, 300] = torch.nan
+    out = tiled_attention(*inputs)
+    out.sum().backward()
+    for found, where in zip((out, *(part.grad for part in inputs)), spoilt, strict=True):
+        assert found is not None
+        assert found[0, where].isnan().all()
+
+
 def test_a_second_derivative_is_refused_not_wrong() -> None:
     query, key, value = _inputs(1, 5, 2, 1, 4)
     (first,) = torch.autograd.grad(tiled_attention(query, key, value).square().sum(), query, create_graph=True)
