@@ -14,9 +14,9 @@ import torch.nn.functional as functional
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["rms_norm", "rotary_tables", "rotate", "swiglu"]
+__all__ = ["SWIGLU_TOKENS", "rms_norm", "rotary_tables", "rotate", "swiglu"]
 
-_SWIGLU_TOKENS = 512  # worked on at a time: gate and up of 512 inner numbers then take 1 MiB each
+SWIGLU_TOKENS = 512  # worked on at a time: gate and up of 512 inner numbers then take 1 MiB each
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -137,4 +137,4 @@ class _SwiGLU(torch.autograd.Function):
 
 
 def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    return zip(*(torch.split(tensor, _SWIGLU_TOKENS) for tensor in tensors), strict=True)
+    return zip(*(torch.split(tensor, SWIGLU_TOKENS) for tensor in tensors), strict=True)

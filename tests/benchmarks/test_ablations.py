@@ -79,4 +79,16 @@ def test_matrices_of_a_forward_are_those_of_the_model() -> None:
     model = LoopedTransformer(config)
     layers = sum(p.numel() for p in model.model.layers.parameters() if p.dim() > 1)
     head = config.vocab_size * config.hidden_size
-    assert sum(n * a * b for n, a, b in training.matrix_shapes(config)) == 2 * layers + head
+    assert sum(n * a * b for n, a, b, _ in training.matrix_shapes(config)) == 2 * layers + head
+
+
+def test_the_products_beside_a_step_are_all_of_it_and_none_is_larger_than_the_model_makes_it() -> None:
+    training = load("training")
+    config, tokens = training.speed_config(), 2048
+    products = training.linear_products(config, tokens, torch.float32)
+    multiplied = sum(times * left.shape[0] * left.shape[1] * right.shape[1] for times, left, right in products)
+    forward = tokens * sum(n * a * b for n, a, b, _ in training.matrix_shapes(config))
+    assert multiplied == 3 * forward
+    logits = {left.shape[0] for _, left, right in products if right.shape[1] == config.vocab_size}
+    # whole, their 64 MiB would be mapped anew for each product, which takes longer than the model's chunks
+    assert logits == {training.CHUNK_TOKENS}
