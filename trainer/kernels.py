@@ -27,7 +27,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 class _RmsNorm(torch.autograd.Function):
-    """With n = x / rms: y = n · weight, dx = (g · weight − n · mean(g · weight · n)) / rms, dweight = sum(g · n)."""
+    """y = x / rms · weight, dx = (g · weight − x · mean(g · weight · x) / rms²) / rms, dweight = sum(g · x / rms)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -41,11 +41,11 @@ class _RmsNorm(torch.autograd.Function):
     @once_differentiable  # `inverse` depends on x, which a second derivative would not see
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, inverse = ctx.saved_tensors
-        normed = x * inverse
-        along = grad_output * normed
-        mean = torch.mv(along.flatten(0, -2), weight).view(inverse.shape).div_(x.shape[-1])
-        grad = torch.addcmul(grad_output * weight, normed, mean, value=-1).mul_(inverse)
-        return grad.to(x.dtype), along.flatten(0, -2).sum(0), None
+        wide, grad_wide = x.to(inverse.dtype), grad_output.to(inverse.dtype)
+        along = (grad_wide * wide).flatten(0, -2)
+        mean = torch.mv(along, weight).view(inverse.shape).mul_(inverse).mul_(inverse).div_(x.shape[-1])
+        grad = torch.addcmul(grad_wide * weight, wide, mean, value=-1).mul_(inverse)
+        return grad.to(x.dtype), torch.mv(along.t(), inverse.flatten()), None
 
 
 def rotary_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:

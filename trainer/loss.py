@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -43,8 +44,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     """Takes the gradient while the logits of a chunk exist, so the head is multiplied three times, not four.
 
     With e = exp(logits − max) and its sum n, d loss / d logits = weight / n · (e − n · one-hot): one exponential for a
-    logit, and weight / n is multiplied in where a token has hidden_size numbers, not vocab_size. The gradients are kept
-    and scaled in backward.
+    logit, and weight / n is multiplied in where a token has hidden_size numbers, not vocab_size. Logits are taken to
+    base 2, whose exponential takes half the time on a CPU. The gradients are kept and scaled in backward.
     """
 
     @staticmethod
@@ -66,16 +67,20 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             grad_weight = torch.zeros_like(output_weight)
             for start in range(0, hidden.shape[0], chunk_tokens):
                 part = slice(start, start + chunk_tokens)
-                states, words = hidden[part].to(compute), targets[part, None]
-                logits = functional.linear(states, matrix).float()
+                states, words = hidden[part], targets[part, None]
+                logits = functional.linear((states * math.log2(math.e)).to(compute), matrix).float()
                 top, said = logits.amax(-1, keepdim=True), logits.gather(-1, words)
-                slope = logits.sub_(top).exp_()
+                slope = logits.sub_(top).exp2_()
                 norm = slope.sum(-1, keepdim=True)
-                total -= ((said - top - norm.log())[:, 0] * weights[part]).sum()
+                total -= ((said - top - norm.log2())[:, 0] * weights[part]).sum() * math.log(2)
                 slope.scatter_add_(-1, words, -norm)
                 slope, share = slope.to(compute), weights[part, None] / norm
                 grad_hidden[part] = (slope @ matrix) * share
-                grad_weight += slope.T @ (states * share).to(compute)
+                shared = (states * share).to(compute)
+                if compute == grad_weight.dtype:
+                    grad_weight.addmm_(slope.T, shared)
+                else:
+                    grad_weight += slope.T @ shared
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total
 

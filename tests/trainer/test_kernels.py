@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from trainer.kernels import swiglu
+from trainer.kernels import rms_norm, swiglu
 
 
 def _inputs(tokens: int) -> list[torch.Tensor]:
@@ -141,3 +141,23 @@ def test_swiglu_without_a_gradient_or_in_half_precision_is_the_formula() -> None
     half.sum().backward()
     assert inputs[0].grad is not None
     assert inputs[0].grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e18])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rms_norm_equals_its_formula_at_any_size_and_in_half_precision(size: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(3, 7, 5, generator=generator) * size).to(dtype).requires_grad_()
+    weight = torch.randn(5, generator=generator).requires_grad_()
+    exact = [part.detach().double().requires_grad_() for part in (x, weight)]
+    out = rms_norm(x, weight, 1e-6)
+    expected = exact[0] / (exact[0].square().mean(-1, keepdim=True) + 1e-6).sqrt() * exact[1]
+    slopes = torch.linspace(-1, 1, out.numel()).view(out.shape)
+    (out * slopes).sum().backward()
+    (expected * slopes).sum().backward()
+
+    close = 1e-5 if dtype == torch.float32 else 2e-2
+    for found, wanted in zip((out, x.grad, weight.grad), (expected, *(part.grad for part in exact)), strict=True):
+        assert found is not None
+        assert wanted is not None
+        torch.testing.assert_close(found.double(), wanted, atol=close * float(wanted.abs().max()), rtol=0)
