@@ -77,7 +77,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 slope, share = slope.to(compute), weights[part, None] / norm
                 grad_hidden[part] = (slope @ matrix) * share
                 shared = (states * share).to(compute)
-                if compute == grad_weight.dtype:
+                if compute == grad_weight.dtype:  # without a second matrix of its size
                     grad_weight.addmm_(slope.T, shared)
                 else:
                     grad_weight += slope.T @ shared

@@ -19,7 +19,7 @@ from typing import Literal
 
 from filters.trajectory.detectors import MISTAKE_RULES, Detected, Finding, detect
 from filters.trajectory.observations import cut_observations
-from filters.trajectory.rules import RULES, Rule, with_rules
+from filters.trajectory.rules import RULES, Action, Rule, with_rules
 from filters.trajectory.splits import Cut, cut_loop, split_compactions
 from schemas.errors import RecipeError
 from schemas.trajectory import Message, Stats, Trajectory
@@ -38,14 +38,15 @@ class Policy:
 
 
 _EASY = "R21:easy_and_long"
-_BARE = dict.fromkeys(("R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10", "R13", "R14", "R15", "R19"), "flag")
+_FLAG: Action = "flag"
+_BARE = dict.fromkeys(("R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10", "R13", "R14", "R15", "R19"), _FLAG)
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy("nanbeige", "mistakes masked, context kept, recoveries trained", RULES),
-        Policy("outcome-only", "every turn of runs known to have succeeded", with_rules(**_BARE, R1="drop")),  # type: ignore[arg-type]
-        Policy("last-turn", "only the last assistant turn", with_rules(**_BARE), "last"),  # type: ignore[arg-type]
-        Policy("all-assistant", "every assistant turn", with_rules(**_BARE)),  # type: ignore[arg-type]
+        Policy("outcome-only", "every turn of runs known to have succeeded", with_rules(**_BARE, R1="drop")),
+        Policy("last-turn", "only the last assistant turn", with_rules(**_BARE), "last"),
+        Policy("all-assistant", "every assistant turn", with_rules(**_BARE)),
     )
 }
 

@@ -197,3 +197,25 @@ def make_model() -> Callable[..., LoopedTransformer]:
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def differences() -> Callable[..., list[float]]:
+    """Of a function's output and of the gradient of each input from its definition's in float64.
+
+    Each is the largest difference over the largest number of the definition's.
+    """
+
+    def measure(
+        function: Callable[..., torch.Tensor], definition: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor]
+    ) -> list[float]:
+        exact = [part.detach().double().requires_grad_() for part in inputs]
+        out, expected = function(*inputs), definition(*exact)
+        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+        (out * weights).sum().backward()
+        (expected * weights).sum().backward()
+        pairs = [(out, expected), *((part.grad, own.grad) for part, own in zip(inputs, exact, strict=True))]
+        assert all(found is not None and wanted is not None and found.shape == wanted.shape for found, wanted in pairs)
+        return [float((found - wanted).detach().abs().max() / wanted.detach().abs().max()) for found, wanted in pairs]
+
+    return measure

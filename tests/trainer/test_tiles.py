@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trainer.attention
@@ -27,21 +29,10 @@ def _plain(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     return torch.einsum("bhij,bjhd->bihd", scores.masked_fill(future, -torch.inf).softmax(-1), value)
 
 
-def _compare(inputs: list[torch.Tensor]) -> None:
-    exact = [part.detach().double().requires_grad_() for part in inputs]
-    weights = torch.randn(inputs[0].shape, generator=torch.Generator().manual_seed(1))
-    out, expected = tiled_attention(*inputs), _plain(*exact)
-    (out * weights).sum().backward()
-    (expected * weights).sum().backward()
-    torch.testing.assert_close(out.double(), expected, atol=2e-6, rtol=1e-5)
-    for found, wanted in zip(inputs, exact, strict=True):
-        assert found.grad is not None
-        assert wanted.grad is not None
-        assert found.grad.shape == found.shape
-        torch.testing.assert_close(found.grad.double(), wanted.grad, atol=float(wanted.grad.abs().max()) * 3e-6, rtol=0)
+Differences = Callable[..., list[float]]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     segments=st.integers(1, 3),
     tokens=st.integers(1, 300),
@@ -50,30 +41,32 @@ def _compare(inputs: list[torch.Tensor]) -> None:
     head_dim=st.sampled_from([2, 8, 32]),
 )
 def test_equals_the_definition_forward_and_gradient(
-    segments: int, tokens: int, group: int, kv_heads: int, head_dim: int
+    differences: Differences, segments: int, tokens: int, group: int, kv_heads: int, head_dim: int
 ) -> None:
-    _compare(_inputs(segments, tokens, group, kv_heads, head_dim))
+    assert max(differences(tiled_attention, _plain, _inputs(segments, tokens, group, kv_heads, head_dim))) < 3e-6
 
 
 @pytest.mark.parametrize("tokens", [127, 128, 129, 511, 512, 513, 1024, 1153])
-def test_equals_the_definition_at_the_edges_of_tiles(tokens: int) -> None:
-    _compare(_inputs(1, tokens, 2, 1, 8))
+def test_equals_the_definition_at_the_edges_of_tiles(differences: Differences, tokens: int) -> None:
+    assert max(differences(tiled_attention, _plain, _inputs(1, tokens, 2, 1, 8))) < 3e-6
 
 
-@pytest.mark.parametrize("group", [7, 12, 48])  # tiles of 64, 32 and 16 tokens
-def test_equals_the_definition_with_many_query_heads_for_a_key_head(group: int) -> None:
-    _compare(_inputs(1, 150, group, 1, 4))
+@pytest.mark.parametrize("group", [7, 12, 48])  # tiles of at most 72, 40 and 16 tokens
+def test_equals_the_definition_with_many_query_heads_for_a_key_head(differences: Differences, group: int) -> None:
+    assert max(differences(tiled_attention, _plain, _inputs(1, 150, group, 1, 4))) < 3e-6
 
 
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("order", [(0, 3, 2, 1), (3, 2, 1, 0), (0, 2, 1, 3), (1, 3, 0, 2)])
-def test_equals_the_definition_however_the_numbers_lie_in_memory(order: tuple[int, ...], group: int) -> None:
+def test_equals_the_definition_however_the_numbers_lie_in_memory(
+    differences: Differences, order: tuple[int, ...], group: int
+) -> None:
     laid: list[torch.Tensor] = []
     for part in _inputs(2, 140, group, 2, 8):
         back = [order.index(place) for place in range(4)]
         laid.append(part.detach().permute(order).contiguous().permute(back).requires_grad_())
     assert all(part.stride() != part.contiguous().stride() for part in laid)
-    _compare(laid)
+    assert max(differences(tiled_attention, _plain, laid)) < 3e-6
 
 
 @pytest.mark.parametrize(
